@@ -1,0 +1,90 @@
+//! Datasets: what to build, and what was built.
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::FieldFault;
+
+/// What to generate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DatasetSpec {
+    /// Domain pack id.
+    pub domain: String,
+    /// Number of dialogues: rows of the sampling design.
+    pub dialogues: u32,
+    /// Seed of the design and of every choice that follows from it.
+    #[serde(default)]
+    pub seed: u64,
+    /// Dialogues per job; workers scale by it and a crash costs at most one.
+    #[serde(default = "default_shard_size")]
+    pub shard_size: u32,
+    /// Share of the dialogues held out for evaluation, by hash of the record id.
+    #[serde(default = "default_eval_fraction")]
+    pub eval_fraction: f64,
+}
+
+const fn default_shard_size() -> u32 {
+    4
+}
+const fn default_eval_fraction() -> f64 {
+    0.05
+}
+
+impl DatasetSpec {
+    /// Every field out of its range.
+    #[must_use]
+    pub fn faults(&self) -> Vec<FieldFault> {
+        let mut faults = Vec::new();
+        let mut check = |ok: bool, pointer: &str, detail: String| {
+            if !ok {
+                faults.push(FieldFault { pointer: pointer.into(), detail });
+            }
+        };
+        check(
+            (2..=5_000).contains(&self.dialogues),
+            "/dialogues",
+            format!("must be 2 to 5000, not {}", self.dialogues),
+        );
+        check(
+            (1..=500).contains(&self.shard_size),
+            "/shard_size",
+            format!("must be 1 to 500, not {}", self.shard_size),
+        );
+        check(
+            (0.0..=0.5).contains(&self.eval_fraction),
+            "/eval_fraction",
+            format!("must be 0 to 0.5, not {}", self.eval_fraction),
+        );
+        faults
+    }
+}
+
+/// A file of a published dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct DatasetFile {
+    /// Path below the dataset's folder.
+    pub path: String,
+    /// Size.
+    pub bytes: u64,
+    /// Hex SHA-256.
+    pub sha256: String,
+}
+
+/// Facts of a published dataset; `dataset.json` holds the same with the files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct DatasetSummary {
+    /// Dialogues for training.
+    pub train_dialogues: u32,
+    /// Dialogues held out.
+    pub eval_dialogues: u32,
+    /// Dialogues left out, with their reasons in `rejects.jsonl`.
+    pub rejected_dialogues: u32,
+    /// Seconds of audio in all.
+    pub audio_s: f64,
+    /// Words with times.
+    pub words: u64,
+    /// Injections placed on the frame grid.
+    pub injections: u64,
+    /// Hex SHA-256 of the sorted file list: the dataset's content.
+    pub content_sha256: String,
+}

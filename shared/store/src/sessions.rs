@@ -1,0 +1,176 @@
+//! Live conversations. The ticket's hash is kept, never the ticket.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use uuid::Uuid;
+
+use domain::session::{SamplingParams, SessionState, SessionStats};
+use domain::{ModelId, SessionId};
+
+use crate::error::{read, write};
+use crate::page::{list_sql, ordered};
+use crate::{Page, PageRequest, Result, Store, StoreError};
+
+/// A session to open.
+#[derive(Debug, Clone)]
+pub struct NewSession {
+    /// Id.
+    pub id: SessionId,
+    /// Model to talk to.
+    pub model_id: ModelId,
+    /// Registered voice.
+    pub voice: Option<String>,
+    /// The brief.
+    pub text_prompt: String,
+    /// How tokens are drawn.
+    pub sampling: SamplingParams,
+    /// Hash of the ticket.
+    pub ticket_sha256: Vec<u8>,
+    /// First use at the latest.
+    pub ticket_ttl_s: i32,
+}
+
+/// A session as stored.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// Id.
+    pub id: SessionId,
+    /// Model.
+    pub model_id: ModelId,
+    /// Voice.
+    pub voice: Option<String>,
+    /// The brief.
+    pub text_prompt: String,
+    /// How tokens are drawn.
+    pub sampling: SamplingParams,
+    /// State.
+    pub state: SessionState,
+    /// Measured facts, once ended.
+    pub stats: Option<SessionStats>,
+    /// Why it ended.
+    pub close_reason: Option<String>,
+    /// Times.
+    pub created_at: DateTime<Utc>,
+    /// First socket.
+    pub started_at: Option<DateTime<Utc>>,
+    /// Last socket closed.
+    pub ended_at: Option<DateTime<Utc>>,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    id: Uuid,
+    model_id: Uuid,
+    voice: Option<String>,
+    text_prompt: String,
+    sampling: Value,
+    state: String,
+    stats: Option<Value>,
+    close_reason: Option<String>,
+    created_at: DateTime<Utc>,
+    started_at: Option<DateTime<Utc>>,
+    ended_at: Option<DateTime<Utc>>,
+}
+
+impl TryFrom<Row> for Session {
+    type Error = StoreError;
+    fn try_from(r: Row) -> Result<Self> {
+        Ok(Self {
+            id: SessionId::from_uuid(r.id),
+            model_id: ModelId::from_uuid(r.model_id),
+            voice: r.voice,
+            text_prompt: r.text_prompt,
+            sampling: read("sampling", r.sampling)?,
+            state: r.state.parse().expect("the CHECK constraint lists the states"),
+            stats: r.stats.map(|s| read("session stats", s)).transpose()?,
+            close_reason: r.close_reason,
+            created_at: r.created_at,
+            started_at: r.started_at,
+            ended_at: r.ended_at,
+        })
+    }
+}
+
+macro_rules! session_columns {
+    () => {
+        "id, model_id, voice, text_prompt, sampling, state, stats, close_reason, created_at, started_at, ended_at"
+    };
+}
+
+/// Stores a new session.
+///
+/// # Errors
+/// When the database refuses.
+pub async fn insert(tx: &mut crate::Tx, new: &NewSession) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO sessions (id, model_id, voice, text_prompt, sampling, state, ticket_sha256, ticket_expires_at) \
+         VALUES ($1, $2, $3, $4, $5, 'created', $6, now() + make_interval(secs => $7))",
+    )
+    .bind(new.id.uuid())
+    .bind(new.model_id.uuid())
+    .bind(&new.voice)
+    .bind(&new.text_prompt)
+    .bind(write(&new.sampling))
+    .bind(&new.ticket_sha256)
+    .bind(f64::from(new.ticket_ttl_s))
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// Takes a session live with its ticket: known, not ended, and in time for the first use. `None` otherwise.
+///
+/// # Errors
+/// When the database is unreachable.
+pub async fn redeem(store: &Store, ticket_sha256: &[u8]) -> Result<Option<Session>> {
+    let row: Option<Row> = sqlx::query_as(concat!(
+        "UPDATE sessions SET state = 'live', started_at = coalesce(started_at, now()) \
+         WHERE ticket_sha256 = $1 AND (state = 'live' OR (state = 'created' AND ticket_expires_at > now())) RETURNING ",
+        session_columns!()
+    ))
+    .bind(ticket_sha256)
+    .fetch_optional(&store.pool)
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// Ends a session; a second end changes nothing.
+///
+/// # Errors
+/// When the database is unreachable.
+pub async fn end(store: &Store, id: SessionId, reason: &str, stats: Option<&SessionStats>) -> Result<()> {
+    sqlx::query(
+        "UPDATE sessions SET state = 'ended', ended_at = now(), close_reason = $2, stats = coalesce($3, stats) \
+         WHERE id = $1 AND state <> 'ended'",
+    )
+    .bind(id.uuid())
+    .bind(reason)
+    .bind(stats.map(write))
+    .execute(&store.pool)
+    .await?;
+    Ok(())
+}
+
+/// One session.
+///
+/// # Errors
+/// `NotFound`.
+pub async fn get(store: &Store, id: SessionId) -> Result<Session> {
+    let row: Option<Row> =
+        sqlx::query_as(concat!("SELECT ", session_columns!(), " FROM sessions WHERE id = $1"))
+            .bind(id.uuid())
+            .fetch_optional(&store.pool)
+            .await?;
+    row.ok_or_else(|| StoreError::not_found("session", id))?.try_into()
+}
+
+/// A page of sessions.
+///
+/// # Errors
+/// When the database is unreachable.
+pub async fn list(store: &Store, page: PageRequest) -> Result<Page<Session>> {
+    const SQL: [&str; 2] = list_sql!(session_columns!(), "sessions", "true", "$1", "$2");
+    let rows: Vec<Row> =
+        sqlx::query_as(ordered(SQL, page)).bind(page.after).bind(page.probe()).fetch_all(&store.pool).await?;
+    Ok(page.page(rows.into_iter().map(TryInto::try_into).collect::<Result<_>>()?))
+}
