@@ -1,0 +1,249 @@
+//! What holds for every dialogue: no context lost, no user frame lost or repeated, silence on context frames.
+
+mod common;
+
+use common::{TestResult, tokenizer};
+use domain::alignment::AlignedWord;
+use domain::dialogue::Speaker;
+use domain::injection::Injection;
+use proptest::prelude::*;
+use streams::layout::{agent_codes, user_codes};
+use streams::tokens::is_padding;
+use streams::{
+    CarryContext, Codes, DialogueInput, PromptCodes, PromptInput, SplicedDialogue, StreamsError, ViewConfig,
+    WindowConfig, WindowSet, build_dialogue,
+};
+
+const WORDS: [&str; 6] = ["hello", "this", "renewal", "okay", "savings", "tomorrow"];
+const CONTEXTS: [&str; 3] = ["quote it", "renewal savings", "say yes"];
+
+#[derive(Debug, Clone)]
+struct Dialogue {
+    words: Vec<AlignedWord>,
+    injections: Vec<Injection>,
+    agent: Vec<Codes>,
+    user: Vec<Codes>,
+}
+
+/// Codes that name their frame and side and are never the silence constants.
+fn numbered(side: i32, frames: usize) -> Vec<Codes> {
+    (0..frames)
+        .map(|t| {
+            let t = i32::try_from(t).unwrap_or(i32::MAX);
+            [t % 2048, t / 2048, side, 0, 0, 0, 0, 0]
+        })
+        .collect()
+}
+
+fn dialogue() -> impl Strategy<Value = Dialogue> {
+    // One entry a turn: words with their length, and the gap before the turn (negative: overlap), ms.
+    let turn = (prop::collection::vec((0..WORDS.len(), 120u64..700), 1..14), -300i64..2500);
+    let anchors = prop::collection::vec((0.0..1.0f64, 0..CONTEXTS.len()), 0..7);
+    (prop::collection::vec(turn, 1..14), anchors, 0u64..2000).prop_map(|(turns, anchors, tail_ms)| {
+        let mut words = Vec::new();
+        let mut now = 0u64;
+        for (i, (turn, gap)) in turns.into_iter().enumerate() {
+            now = now.saturating_add_signed(gap);
+            let speaker = if i % 2 == 0 { Speaker::Agent } else { Speaker::User };
+            for (word, ms) in turn {
+                words.push(AlignedWord {
+                    word: WORDS[word].into(),
+                    start_ms: now,
+                    end_ms: now + ms,
+                    speaker,
+                    estimated: false,
+                });
+                now += ms + 40;
+            }
+        }
+        let frames = usize::try_from((now + tail_ms).div_ceil(80)).unwrap_or(0).max(1);
+        let injections = anchors
+            .into_iter()
+            .map(|(share, text)| Injection {
+                after_turn: 0,
+                text: CONTEXTS[text].into(),
+                frame_offset: Some(at_share(share, frames)),
+            })
+            .collect();
+        Dialogue { words, injections, agent: numbered(1, frames), user: numbered(2, frames) }
+    })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "test data"
+)]
+fn at_share(share: f64, frames: usize) -> u32 {
+    (share * frames as f64) as u32
+}
+
+impl Dialogue {
+    fn input(&self) -> DialogueInput<'_> {
+        DialogueInput {
+            words: &self.words,
+            injections: &self.injections,
+            agent_codes: &self.agent,
+            user_codes: &self.user,
+        }
+    }
+}
+
+fn check_splice(d: &Dialogue, view: &SplicedDialogue, codes: &PromptCodes) -> Result<(), TestCaseError> {
+    let user: Vec<Codes> = view.frames.iter().map(user_codes).filter(|c| *c != codes.silence).collect();
+    prop_assert_eq!(&user, &d.user, "user frames keep their order, none lost or repeated");
+    for (t, frame) in view.frames.iter().enumerate() {
+        if view.context_mask[t] {
+            prop_assert_eq!(agent_codes(frame), codes.silence);
+        }
+    }
+    let agent: Vec<Codes> = view.frames.iter().map(agent_codes).filter(|c| *c != codes.silence).collect();
+    prop_assert!(agent.windows(2).all(|w| w[0][0] + 2048 * w[0][1] < w[1][0] + 2048 * w[1][1]));
+    prop_assert_eq!(view.context_mask.iter().filter(|&&c| c).count(), view.stats.context_tokens);
+    prop_assert_eq!(view.frames.len(), d.agent.len() + view.stats.inserted_frames);
+    Ok(())
+}
+
+fn spoken(frames: impl Iterator<Item = i32>) -> Vec<i32> {
+    frames.filter(|&t| !is_padding(t)).collect()
+}
+
+fn check_windows(
+    view: &SplicedDialogue,
+    set: &WindowSet,
+    config: &WindowConfig,
+) -> Result<(), TestCaseError> {
+    let mut at = 0;
+    for window in &set.windows {
+        prop_assert_eq!(window.start, at, "windows follow each other without a gap");
+        at = window.end;
+        prop_assert!(window.frames.len() <= config.duration_frames);
+        prop_assert_eq!(window.frames.len(), window.prompt_len + window.end - window.start);
+        prop_assert_eq!(&window.frames[window.prompt_len..], &view.frames[window.start..window.end]);
+        prop_assert!(window.context_mask[..window.prompt_len].iter().all(|&c| !c));
+    }
+    prop_assert_eq!(at + set.dropped_tail_frames, view.frames.len());
+    for record in &view.records {
+        let whole = set.windows.iter().filter(|w| w.start <= record.start && record.end <= w.end).count();
+        prop_assert_eq!(whole, 1, "context at {}..{} lies in one window", record.start, record.end);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_context_token_lies_in_exactly_one_window(
+        d in dialogue(),
+        duration in 240usize..900,
+        carry in any::<bool>(),
+    ) {
+        let tokenizer = tokenizer().expect("tiny tokenizer");
+        let config = ViewConfig::default();
+        let view = build_dialogue(&d.input(), &tokenizer, &config).expect("a legal dialogue");
+        check_splice(&d, &view, &config.codes)?;
+
+        let plain = build_dialogue(&DialogueInput { injections: &[], ..d.input() }, &tokenizer, &config)
+            .expect("a legal dialogue");
+        let without_context =
+            view.frames.iter().zip(&view.context_mask).filter(|(_, c)| !**c).map(|(f, _)| f[0]);
+        prop_assert_eq!(spoken(without_context), spoken(plain.frames.iter().map(|f| f[0])), "words are unchanged");
+
+        let carry_context = if carry { CarryContext::Prompt } else { CarryContext::None };
+        let windows = WindowConfig { carry_context, ..WindowConfig::new(duration) };
+        let prompt = PromptInput::new("you are june", &d.agent[..d.agent.len().min(20)]);
+        let set = view.windows(&prompt, &tokenizer, &windows, &config.codes).expect("room enough");
+        check_windows(&view, &set, &windows)?;
+    }
+}
+
+fn one_turn(frames: usize) -> Dialogue {
+    let words = vec![AlignedWord {
+        word: "hello".into(),
+        start_ms: 80,
+        end_ms: 400,
+        speaker: Speaker::Agent,
+        estimated: false,
+    }];
+    Dialogue { words, injections: Vec::new(), agent: numbered(1, frames), user: numbered(2, frames) }
+}
+
+#[test]
+fn later_windows_carry_earlier_context_in_their_prompt() -> TestResult {
+    let tokenizer = tokenizer()?;
+    let mut d = one_turn(400);
+    d.injections = vec![Injection { after_turn: 0, text: "quote it".into(), frame_offset: Some(10) }];
+    let config = ViewConfig::default();
+    let view = build_dialogue(&d.input(), &tokenizer, &config)?;
+    let prompt = PromptInput::new("you are june", &[]);
+    let set = view.windows(&prompt, &tokenizer, &WindowConfig::new(250), &config.codes)?;
+    let text = |i: usize| -> Vec<i32> {
+        set.windows[i].frames[6..set.windows[i].prompt_len - 6].iter().map(|f| f[0]).collect()
+    };
+    assert_eq!(text(0), tokenizer.encode("<system> you are june <system>")?);
+    assert_eq!(text(1), tokenizer.encode("<system> you are june quote it <system>")?);
+    Ok(())
+}
+
+#[test]
+fn padding_is_zero_in_all_channels_and_carries_no_loss() -> TestResult {
+    let tokenizer = tokenizer()?;
+    let d = one_turn(40);
+    let config = ViewConfig::default();
+    let view = build_dialogue(&d.input(), &tokenizer, &config)?;
+    let prompt = PromptInput::new("", &[]);
+    let mut set = view.windows(&prompt, &tokenizer, &WindowConfig::new(250), &config.codes)?;
+    let window = &mut set.windows[0];
+    assert_eq!((window.prompt_len, window.valid_frames), (0, 40));
+    window.pad_to(50);
+    assert!(window.frames[40..].iter().all(|f| *f == streams::EMPTY_FRAME));
+    let mask = streams::masks::loss_mask(&window.frames, window.prompt_len, &window.context_mask);
+    assert!(mask.text[..40].iter().all(|&on| on) && mask.audio[40..].iter().all(|&on| !on));
+    Ok(())
+}
+
+#[test]
+fn a_prompt_that_leaves_no_room_is_refused_with_its_numbers() -> TestResult {
+    let tokenizer = tokenizer()?;
+    let d = one_turn(300);
+    let config = ViewConfig::default();
+    let view = build_dialogue(&d.input(), &tokenizer, &config)?;
+    let voice = numbered(1, 80);
+    let prompt = PromptInput::new("", &voice);
+    let error = view
+        .windows(&prompt, &tokenizer, &WindowConfig::new(200), &config.codes)
+        .expect_err("92 frames of prompt leave 108");
+    let expected =
+        StreamsError::PromptTooLong { prompt_frames: 92, duration_frames: 200, left: 108, needed: 125 };
+    assert_eq!(error, expected);
+    Ok(())
+}
+
+#[test]
+fn illegal_dialogues_are_refused() -> TestResult {
+    let tokenizer = tokenizer()?;
+    let config = ViewConfig::default();
+    let good = one_turn(50);
+    let build = |d: &Dialogue| build_dialogue(&d.input(), &tokenizer, &config).err();
+    assert_eq!(build(&good), None);
+
+    let mut short = good.clone();
+    short.user.pop();
+    assert_eq!(build(&short), Some(StreamsError::LengthMismatch { agent: 50, user: 49 }));
+    let mut blank = good.clone();
+    blank.user[7] = [-1; 8];
+    assert_eq!(build(&blank), Some(StreamsError::BadCode { side: "user", code: -1, frame: 7 }));
+    let inject = |text: &str, frame_offset| {
+        let mut d = good.clone();
+        d.injections = vec![Injection { after_turn: 0, text: text.into(), frame_offset }];
+        build(&d)
+    };
+    assert_eq!(inject("quote it", None), Some(StreamsError::NotPlaced { index: 0 }));
+    let late = StreamsError::OffsetBeyondAudio { index: 0, offset: 50, frames: 50 };
+    assert_eq!(inject("quote it", Some(50)), Some(late));
+    let long = inject(&"renewal savings tomorrow ".repeat(20), Some(1));
+    assert!(matches!(long, Some(StreamsError::InjectionTooLong { index: 0, limit: 50, .. })), "{long:?}");
+    Ok(())
+}
