@@ -60,6 +60,8 @@ error_codes! {
     IdempotencyMismatch = ("idempotency_mismatch", 422, "The Idempotency-Key was used with another request"),
     /// The body is too large.
     PayloadTooLarge = ("payload_too_large", 413, "The request body is too large"),
+    /// The request target is longer than allowed.
+    UriTooLong = ("uri_too_long", 414, "The request target is too long"),
     /// The body has another media type.
     UnsupportedMediaType = ("unsupported_media_type", 415, "The media type is not supported"),
     /// Too many requests.

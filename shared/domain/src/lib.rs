@@ -16,6 +16,7 @@ pub mod ids;
 pub mod injection;
 pub mod job;
 pub mod manifest;
+pub mod pack;
 pub mod render;
 pub mod run;
 pub mod session;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::alignment::{AlignedTurn, AlignedWord};
+use crate::dialogue::Speaker;
 use crate::injection::Injection;
 
 /// One line of a manifest.
@@ -65,6 +66,11 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
 }
 
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what a call can last")]
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds.clamp(0.0, 1e9) * 1000.0).round() as u64
+}
+
 impl Sidecar {
     /// Writes words and turns in the published form, sorted by start.
     #[must_use]
@@ -100,5 +106,21 @@ impl Sidecar {
             text_conditions: None,
             alignment_flags: AlignmentFlags { interp },
         }
+    }
+
+    /// The words with integer times; `main_label` marks the agent's.
+    #[must_use]
+    pub fn words(&self, main_label: &str) -> Vec<AlignedWord> {
+        self.alignments
+            .iter()
+            .enumerate()
+            .map(|(i, (word, (start, end), label))| AlignedWord {
+                word: word.clone(),
+                start_ms: milliseconds(*start),
+                end_ms: milliseconds(*end),
+                speaker: if label == main_label { Speaker::Agent } else { Speaker::User },
+                estimated: self.alignment_flags.interp.contains(&i),
+            })
+            .collect()
     }
 }

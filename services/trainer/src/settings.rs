@@ -1,0 +1,13 @@
+//! `[trainer]`
+
+use serde::Deserialize;
+
+/// What this process trains with.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainerSettings {
+    /// `cpu`, `cuda` or `cuda:N`.
+    pub device: String,
+    /// Threads of arithmetic; 0 leaves libtorch's own choice.
+    pub threads: usize,
+}
