@@ -1,0 +1,25 @@
+//! Building blocks over libtorch: checkpoint reading, linear (with an optional LoRA pair), norms, rotary positions,
+//! attention, ring caches, causal convolutions, device choice.
+//!
+//! Weights never change while a model runs; what a stream remembers is a value owned by the caller (`RingCache`,
+//! [`ConvState`], [`ConvTrState`]). `tch::Tensor` is `Send` but not `Sync`: one thread owns a model and its states.
+//! Shape letters in comments: B batch, T time, H heads, D head width, C channels, S depformer steps, V vocabulary.
+
+mod attention;
+mod checkpoint;
+mod conv;
+pub mod device;
+mod error;
+mod kv_cache;
+mod linear;
+mod norm;
+mod rope;
+
+pub use attention::{Mask, attention, band_mask, merge_heads, split_qkv};
+pub use checkpoint::{Checkpoint, dtype_of, tensor_bytes, tensor_from_file};
+pub use conv::{CausalConv, CausalConvTr, ConvState, ConvTrState, Padding};
+pub use error::NnError;
+pub use kv_cache::{RingCache, RingPlan};
+pub use linear::{Linear, LoraPair, StepLinear};
+pub use norm::{LayerNorm, RmsNorm};
+pub use rope::{Rope, RopeTable};

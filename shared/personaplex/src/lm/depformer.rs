@@ -1,0 +1,137 @@
+use nn::{Checkpoint, Mask, RingCache, RingPlan, RmsNorm, StepLinear, attention, merge_heads, split_qkv};
+use tch::{Device, Kind, Tensor};
+use weights::LmConfig;
+
+use super::EPS;
+use super::embed::lookup;
+use super::temporal::silu_gate;
+use crate::PersonaplexError;
+
+/// One depformer layer (`depformer.layers.{l}`): norms shared by the steps, every linear per step.
+pub(crate) struct Layer {
+    norm1: RmsNorm,
+    pub(crate) in_proj: StepLinear,
+    pub(crate) out_proj: StepLinear,
+    norm2: RmsNorm,
+    pub(crate) linear_in: StepLinear,
+    pub(crate) linear_out: StepLinear,
+}
+
+/// The depformer: a causal transformer without positions over the codebooks of one row.
+pub(crate) struct Depformer {
+    /// `depformer_in.{s}`.
+    pub(crate) input: StepLinear,
+    text_emb: Tensor,
+    /// `depformer_emb.{j}` embeds codebook j as input of step j + 1.
+    audio_emb: Vec<Tensor>,
+    pub(crate) layers: Vec<Layer>,
+    /// `linears.{s}`.
+    pub(crate) output: StepLinear,
+    heads: i64,
+    width: i64,
+}
+
+/// Keys and values of the steps of one row.
+pub(crate) struct DepformerState {
+    caches: Vec<RingCache>,
+    step: i64,
+}
+
+impl Layer {
+    fn load(file: &Checkpoint, l: i64, steps: i64, dim: i64) -> Result<Self, PersonaplexError> {
+        let name = |rest: &str| format!("depformer.layers.{l}.{rest}");
+        let blocks = |rest: &str| Ok::<_, nn::NnError>(file.get(&name(rest))?.view([steps, -1, dim]));
+        let gate = |part: &str| file.stack(steps, |s| name(&format!("gating.{s}.{part}.weight")));
+        Ok(Self {
+            norm1: RmsNorm::new(&file.get(&name("norm1.alpha"))?, EPS),
+            in_proj: StepLinear::new(blocks("self_attn.in_proj_weight")?),
+            out_proj: StepLinear::new(blocks("self_attn.out_proj.weight")?),
+            norm2: RmsNorm::new(&file.get(&name("norm2.alpha"))?, EPS),
+            linear_in: StepLinear::new(gate("linear_in")?),
+            linear_out: StepLinear::new(gate("linear_out")?),
+        })
+    }
+
+    /// All steps of all rows at once: `[S, N, d] -> [S, N, d]`.
+    fn forward_all(&self, x: &Tensor, heads: i64) -> Tensor {
+        let (s, n, d) = x.size3().expect("steps, rows, width");
+        let qkv = self.in_proj.forward_all(&self.norm1.forward(x)).view([s, n, 3, heads, d / heads]);
+        let qkv = qkv.permute([2, 1, 3, 0, 4]).contiguous(); // [3, N, H, S, D]
+        let seen = attention(&qkv.select(0, 0), &qkv.select(0, 1), &qkv.select(0, 2), Mask::Causal);
+        let seen = seen.permute([2, 0, 1, 3]).reshape([s, n, d]); // [N, H, S, D] -> [S, N, d]
+        let x = x + self.out_proj.forward_all(&seen);
+        let gate = self.linear_in.forward_all(&self.norm2.forward(&x));
+        &x + self.linear_out.forward_all(&silu_gate(&gate))
+    }
+
+    /// One step of one row per slot: `[B, 1, d] -> [B, 1, d]`.
+    fn forward_step(
+        &self,
+        step: i64,
+        x: &Tensor,
+        heads: i64,
+        cache: &mut RingCache,
+        plan: &RingPlan,
+    ) -> Tensor {
+        let (q, k, v) = split_qkv(&self.in_proj.forward_step(step, &self.norm1.forward(x)), heads);
+        let (k, v) = cache.extend(plan, &k, &v);
+        let seen = merge_heads(&attention(&q, &k, &v, plan.mask()));
+        let x = x + self.out_proj.forward_step(step, &seen);
+        let gate = self.linear_in.forward_step(step, &self.norm2.forward(&x));
+        &x + self.linear_out.forward_step(step, &silu_gate(&gate))
+    }
+}
+
+impl Depformer {
+    pub(crate) fn load(file: &Checkpoint, c: &LmConfig) -> Result<Self, PersonaplexError> {
+        let (steps, dim) = (c.dep_q, c.depformer_dim);
+        let audio_emb = (0..steps - 1)
+            .map(|j| file.get(&format!("depformer_emb.{j}.weight")))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            input: StepLinear::new(file.stack(steps, |s| format!("depformer_in.{s}.weight"))?),
+            text_emb: file.get("depformer_text_emb.weight")?,
+            audio_emb,
+            layers: (0..c.depformer_num_layers)
+                .map(|l| Layer::load(file, l, steps, dim))
+                .collect::<Result<_, _>>()?,
+            output: StepLinear::new(file.stack(steps, |s| format!("linears.{s}.weight"))?),
+            heads: c.depformer_num_heads,
+            width: dim / c.depformer_num_heads,
+        })
+    }
+
+    /// Logits of every codebook given the rows' own values (teacher forcing): hidden `[N, dim]` and rows `[N, 17]`
+    /// give `[S, N, V]`.
+    pub(crate) fn forward_all(&self, hidden: &Tensor, rows: &Tensor) -> Tensor {
+        let mut inputs = vec![lookup(&self.text_emb, &rows.select(1, 0))];
+        for (j, table) in self.audio_emb.iter().enumerate() {
+            inputs.push(lookup(table, &rows.select(1, 1 + j as i64)));
+        }
+        let x = self.input.forward_shared(hidden) + Tensor::stack(&inputs, 0);
+        let x = self.layers.iter().fold(x, |x, layer| layer.forward_all(&x, self.heads));
+        self.output.forward_all(&x)
+    }
+
+    /// State for the steps of a new row.
+    pub(crate) fn state(&self, batch: i64, kind: Kind, device: Device) -> DepformerState {
+        let steps = self.audio_emb.len() as i64 + 1;
+        let cache = || RingCache::new(batch, self.heads, steps, self.width, kind, device);
+        DepformerState { caches: self.layers.iter().map(|_| cache()).collect(), step: 0 }
+    }
+
+    /// The next step of a row: hidden `[B, 1, dim]` and the id before this codebook (text, then codebook s - 1) `[B, 1]`
+    /// give logits `[B, 1, V]`.
+    pub(crate) fn step(&self, state: &mut DepformerState, hidden: &Tensor, previous: &Tensor) -> Tensor {
+        let step = state.step;
+        let table = if step == 0 { &self.text_emb } else { &self.audio_emb[step as usize - 1] };
+        let mut x = self.input.forward_step(step, hidden) + lookup(table, previous);
+        let steps = self.audio_emb.len() as i64 + 1;
+        let plan = RingPlan::new(&vec![step; hidden.size()[0] as usize], 1, steps, hidden.device());
+        for (layer, cache) in self.layers.iter().zip(&mut state.caches) {
+            x = layer.forward_step(step, &x, self.heads, cache, &plan);
+        }
+        state.step += 1;
+        self.output.forward_step(step, &x)
+    }
+}
