@@ -1,0 +1,49 @@
+use domain::ErrorCode;
+
+/// Why a session cannot be opened or go on. The text never holds what was said.
+#[derive(Debug, thiserror::Error)]
+pub enum InferenceError {
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
+    #[error(transparent)]
+    Artifacts(#[from] artifacts::ArtifactsError),
+    #[error("session {0} has ended")]
+    SessionEnded(domain::SessionId),
+    #[error("session {0} already has a socket")]
+    SessionInUse(domain::SessionId),
+    #[error("the prompt takes {frames} frames (voice {voice}, text {text}); the model's window is {window}")]
+    PromptTooLong { frames: usize, voice: usize, text: usize, window: usize },
+    #[error("the text prompt is refused: {0}")]
+    Prompt(#[source] streams::StreamsError),
+    #[error("voice {name:?} cannot be used: {source}")]
+    Voice { name: String, source: audio::AudioError },
+    #[error("model {model} cannot be read: {detail}")]
+    Model { model: String, detail: String },
+    #[error("all {limit} model places are taken by live sessions")]
+    NoModelRoom { limit: usize },
+    #[error("the engine failed: {0}")]
+    Engine(String),
+    #[error("the engine has no such conversation")]
+    NoConversation,
+    #[error("the engine has stopped")]
+    EngineGone,
+}
+
+impl InferenceError {
+    /// Code for the problem document.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        use store::StoreError as S;
+        match self {
+            Self::Store(S::NotFound { .. }) => ErrorCode::NotFound,
+            Self::Store(S::Unavailable(_) | S::NotMigrated { .. }) => ErrorCode::Unavailable,
+            Self::Store(_) | Self::Engine(_) | Self::NoConversation => ErrorCode::Internal,
+            Self::Artifacts(_) => ErrorCode::ArtifactDamaged,
+            Self::SessionEnded(_) | Self::SessionInUse(_) => ErrorCode::Conflict,
+            Self::PromptTooLong { .. } | Self::Prompt(_) | Self::Voice { .. } => ErrorCode::ValidationFailed,
+            Self::Model { .. } => ErrorCode::InvalidModel,
+            Self::NoModelRoom { .. } => ErrorCode::SessionCapacity,
+            Self::EngineGone => ErrorCode::Unavailable,
+        }
+    }
+}

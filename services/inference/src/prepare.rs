@@ -1,0 +1,150 @@
+//! From a session's row to what the engine needs. Everything that can be refused is refused here, before the upgrade.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use artifacts::Artifacts;
+use audio::voice::voice_samples;
+use domain::frame::frames_for_samples;
+use domain::session::SessionState;
+use domain::{ModelId, SessionId};
+use store::Store;
+use streams::inject_queue::QueueLimits;
+use streams::prompt::SILENCE_FRAMES;
+use streams::tokenizer::Tokenizer;
+use streams::tokens::PromptCodes;
+use weights::ModelDir;
+
+use crate::InferenceError;
+use crate::engine::{ModelSource, OpenRequest, VoiceClip};
+
+/// Models whose tokenizer is kept.
+const FACTS_KEPT: usize = 16;
+
+/// A session ready to be opened.
+pub struct Prepared {
+    /// Its row.
+    pub id: SessionId,
+    /// For the engine.
+    pub request: OpenRequest,
+    /// Of the session's model.
+    pub tokenizer: Arc<Tokenizer>,
+}
+
+/// What is known of a model without loading it.
+struct ModelFacts {
+    source: ModelSource,
+    tokenizer: Arc<Tokenizer>,
+    /// Rows that the model sees.
+    window: usize,
+}
+
+/// Reads rows and files; keeps what does not change.
+pub struct Catalog {
+    store: Store,
+    artifacts: Artifacts,
+    models: Mutex<HashMap<ModelId, Arc<ModelFacts>>>,
+}
+
+impl Catalog {
+    /// A catalog with nothing read.
+    #[must_use]
+    pub fn new(store: Store, artifacts: Artifacts) -> Self {
+        Self { store, artifacts, models: Mutex::default() }
+    }
+
+    /// Everything for one session.
+    ///
+    /// # Errors
+    /// When the session is unknown or over, a file is missing or damaged, or the prompt is longer than the window.
+    pub async fn prepare(&self, id: SessionId, limits: QueueLimits) -> Result<Prepared, InferenceError> {
+        let session = store::sessions::get(&self.store, id).await?;
+        if session.state == SessionState::Ended {
+            return Err(InferenceError::SessionEnded(id));
+        }
+        let facts = self.model(session.model_id).await?;
+        let voice = match &session.voice {
+            Some(name) => Some(self.voice(name).await?),
+            None => None,
+        };
+        let prompt_tokens =
+            facts.tokenizer.system_tokens(&session.text_prompt).map_err(InferenceError::Prompt)?;
+        check_length(voice.as_ref(), prompt_tokens.len(), facts.window)?;
+        let request = OpenRequest {
+            model: facts.source.clone(),
+            voice,
+            prompt_tokens,
+            sampling: session.sampling,
+            limits,
+        };
+        Ok(Prepared { id, request, tokenizer: Arc::clone(&facts.tokenizer) })
+    }
+
+    async fn model(&self, id: ModelId) -> Result<Arc<ModelFacts>, InferenceError> {
+        if let Some(facts) = self.models.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
+            return Ok(Arc::clone(facts));
+        }
+        let row = store::models::get(&self.store, id).await?;
+        let dir = self.artifacts.local_path(&row.prefix)?;
+        let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+        let files = row.files.iter().map(|f| (name(&f.path), f.sha256.clone())).collect();
+        let facts = tokio::task::spawn_blocking(move || read_facts(id, dir, files))
+            .await
+            .map_err(|e| InferenceError::Engine(e.to_string()))??;
+        let facts = Arc::new(facts);
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        if models.len() >= FACTS_KEPT {
+            models.clear();
+        }
+        models.insert(id, Arc::clone(&facts));
+        Ok(facts)
+    }
+
+    async fn voice(&self, name: &str) -> Result<VoiceClip, InferenceError> {
+        let voice = store::voices::find(&self.store, name).await?;
+        let bytes = self.artifacts.get_verified(&voice.artifact, &voice.sha256).await?;
+        let pcm = tokio::task::spawn_blocking(move || voice_samples(&bytes))
+            .await
+            .map_err(|e| InferenceError::Engine(e.to_string()))?
+            .map_err(|source| InferenceError::Voice { name: name.into(), source })?;
+        Ok(VoiceClip { sha256: voice.sha256, pcm: pcm.into() })
+    }
+}
+
+fn read_facts(id: ModelId, dir: PathBuf, files: Vec<(String, String)>) -> Result<ModelFacts, InferenceError> {
+    let failed = |detail: String| InferenceError::Model { model: id.to_string(), detail };
+    let paths = ModelDir::new(&dir);
+    let config = paths.load_config().map_err(|e| failed(e.to_string()))?;
+    let bytes = std::fs::read(paths.tokenizer_of(&config)).map_err(|e| failed(format!("tokenizer: {e}")))?;
+    let tokenizer = Tokenizer::from_bytes(&bytes).map_err(|e| failed(e.to_string()))?;
+    let window = usize::try_from(config.lm.context).map_err(|e| failed(format!("context: {e}")))?;
+    let codes = PromptCodes { silence: config.silence_codes, sine: config.sine_codes };
+    let source = ModelSource { id, dir, files, codes };
+    Ok(ModelFacts { source, tokenizer: Arc::new(tokenizer), window })
+}
+
+/// The prompt must leave at least one row of the window; it is never cut.
+fn check_length(voice: Option<&VoiceClip>, text: usize, window: usize) -> Result<(), InferenceError> {
+    let voice = voice.map_or(0, |v| frames_for_samples(v.pcm.len()));
+    let frames = voice + text + 2 * SILENCE_FRAMES;
+    if frames >= window {
+        return Err(InferenceError::PromptTooLong { frames, voice, text, window });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_that_fills_the_window_is_refused_and_one_just_under_it_is_not() {
+        assert!(check_length(None, 2_987, 3_000).is_ok());
+        let error = check_length(None, 2_988, 3_000).expect_err("too long");
+        assert!(error.to_string().contains("3000"), "{error}");
+        let clip = VoiceClip { sha256: String::new(), pcm: vec![0.0; 1_921].into() };
+        assert!(check_length(Some(&clip), 2_986, 3_000).is_err());
+        assert!(check_length(Some(&clip), 2_985, 3_000).is_ok());
+    }
+}

@@ -1,0 +1,69 @@
+//! `[inference]` of the settings.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use streams::inject_queue::QueueLimits;
+
+/// `[inference]`; `configs/default.toml` explains every key.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InferenceSettings {
+    /// Address of the internal listener.
+    pub bind: String,
+    /// Its port; 0 = any.
+    pub port: u16,
+    /// How other services reach it; empty = from the listener's address.
+    pub advertise_url: String,
+    /// `cpu`, `cuda` or `cuda:N`.
+    pub device: String,
+    /// `f32` or `bf16`.
+    pub dtype: String,
+    /// Threads of one model step on the CPU; 0 = all cores.
+    pub threads: usize,
+    /// Sessions at once.
+    pub max_sessions: usize,
+    /// Models kept loaded.
+    pub max_models: usize,
+    /// Early audio kept, seconds.
+    pub max_early_audio_seconds: u64,
+    /// Patience with a silent client, seconds.
+    pub idle_seconds: u64,
+    /// Longest session, seconds.
+    pub max_session_seconds: u64,
+    /// Tokens of one injection, tags included.
+    pub max_context_tokens: usize,
+    /// Injections waiting in one session.
+    pub max_context_queue: usize,
+}
+
+impl InferenceSettings {
+    /// URL put into the registry for a listener at `address`.
+    #[must_use]
+    pub fn advertised(&self, address: SocketAddr) -> String {
+        if self.advertise_url.is_empty() { format!("http://{address}") } else { self.advertise_url.clone() }
+    }
+
+    /// Bounds of a session's inject queue.
+    #[must_use]
+    pub fn queue_limits(&self) -> QueueLimits {
+        QueueLimits {
+            max_items: self.max_context_queue,
+            max_item_tokens: self.max_context_tokens,
+            ..QueueLimits::default()
+        }
+    }
+
+    /// Time without a client frame after which a session ends.
+    #[must_use]
+    pub const fn idle(&self) -> Duration {
+        Duration::from_secs(self.idle_seconds)
+    }
+
+    /// Longest session.
+    #[must_use]
+    pub const fn max_session(&self) -> Duration {
+        Duration::from_secs(self.max_session_seconds)
+    }
+}

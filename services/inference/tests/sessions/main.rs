@@ -1,0 +1,8 @@
+//! Sessions against a tiny random model: at the engine and over real websockets on the in-process listener.
+
+mod engine;
+mod house;
+mod limits;
+mod phone;
+mod registry;
+mod wire;
