@@ -6,7 +6,7 @@ use uuid::Uuid;
 use domain::ApiKeyId;
 
 use crate::page::{list_sql, ordered};
-use crate::{Page, PageRequest, Result, Store, StoreError};
+use crate::{Page, PageRequest, Result, Store, StoreError, Tx};
 
 /// A key as stored.
 #[derive(Debug, Clone)]
@@ -79,6 +79,29 @@ pub async fn ensure(
     .bind(scopes)
     .execute(&store.pool)
     .await?;
+    Ok(())
+}
+
+/// Stores a new key in the caller's transaction.
+///
+/// # Errors
+/// When the database refuses.
+pub async fn insert(
+    tx: &mut Tx,
+    id: ApiKeyId,
+    name: &str,
+    key_id: &str,
+    secret_sha256: &[u8],
+    scopes: &[String],
+) -> Result<()> {
+    sqlx::query("INSERT INTO api_keys (id, name, key_id, secret_sha256, scopes) VALUES ($1, $2, $3, $4, $5)")
+        .bind(id.uuid())
+        .bind(name)
+        .bind(key_id)
+        .bind(secret_sha256)
+        .bind(scopes)
+        .execute(&mut **tx)
+        .await?;
     Ok(())
 }
 

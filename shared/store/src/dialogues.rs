@@ -44,6 +44,9 @@ pub struct AlignmentFacts {
     pub words: u64,
     /// Words with interpolated times.
     pub estimated_words: u64,
+    /// Gates that it did not pass; such a dialogue is rejected when the dataset is put together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<String>,
 }
 
 /// Side of a dialogue in the published dataset.

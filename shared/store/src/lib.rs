@@ -36,6 +36,22 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// A transaction; dropped without commit it rolls back.
 pub type Tx = sqlx::Transaction<'static, sqlx::Postgres>;
 
+/// Makes a transaction's writes visible.
+///
+/// # Errors
+/// When the database refuses; nothing was written then.
+pub async fn commit(tx: Tx) -> Result<()> {
+    Ok(tx.commit().await?)
+}
+
+/// Start of the transaction: what `DEFAULT now()` writes into its rows.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn transaction_time(tx: &mut Tx) -> Result<chrono::DateTime<chrono::Utc>> {
+    Ok(sqlx::query_scalar("SELECT now()").fetch_one(&mut **tx).await?)
+}
+
 /// Handle on the database; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Store {

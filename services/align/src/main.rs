@@ -1,0 +1,5 @@
+//! The `align` service.
+
+fn main() -> std::process::ExitCode {
+    chassis::run("align", align::build)
+}

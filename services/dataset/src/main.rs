@@ -1,0 +1,5 @@
+//! The `dataset` service.
+
+fn main() -> std::process::ExitCode {
+    chassis::run("dataset", dataset::build)
+}
