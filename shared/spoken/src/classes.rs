@@ -287,6 +287,19 @@ fn identifier(core: &str) -> Option<Words> {
     Some(words)
 }
 
+/// Digits among signs that no rule knows: each digit is said, the rest stays as it is.
+fn digit_by_digit(text: &str) -> Words {
+    let mut words = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let same = |c: char| c.is_ascii_digit() == first.is_ascii_digit();
+        let (run, tail) = rest.split_at(rest.find(|c| !same(c)).unwrap_or(rest.len()));
+        words.extend(if first.is_ascii_digit() { digits(run) } else { vec![run.to_lowercase()] });
+        rest = tail;
+    }
+    words
+}
+
 fn spell(letters: &str) -> Words {
     letters.chars().filter(|c| c.is_alphabetic()).map(|c| c.to_lowercase().to_string()).collect()
 }
@@ -337,7 +350,7 @@ fn push_part(part: &str, words: &mut Words) {
     } else if word.contains(|c: char| c.is_ascii_digit()) {
         // Q4'23: what is left after every other reading is said piece by piece.
         let pieces = word.split('\'').filter(|p| !p.is_empty());
-        words.extend(pieces.flat_map(|p| numeric(p).unwrap_or_else(|| vec![p.to_lowercase()])));
+        words.extend(pieces.flat_map(|p| numeric(p).unwrap_or_else(|| digit_by_digit(p))));
     } else {
         let lower = word.to_lowercase();
         words.extend(plain_abbreviation(&lower).map_or_else(|| vec![lower], said));
