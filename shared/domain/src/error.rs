@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $name:ident = ($text:literal, $status:literal, $title:literal),)*) => {
         /// Stable code of a problem; part of the API contract (`docs/API.md`).
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum ErrorCode {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
         }
@@ -105,6 +105,18 @@ impl ErrorCode {
         matches!(self.status(), 429 | 500 | 503) || matches!(self, Self::IdempotencyInFlight)
     }
 }
+
+// By hand: the derive does not see names that come through a macro.
+impl utoipa::PartialSchema for ErrorCode {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        utoipa::openapi::ObjectBuilder::new()
+            .schema_type(utoipa::openapi::schema::Type::String)
+            .enum_values(Some(Self::ALL.iter().map(|c| c.as_str())))
+            .description(Some("Stable code of a problem or of a job's failure."))
+            .into()
+    }
+}
+impl utoipa::ToSchema for ErrorCode {}
 
 impl std::fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

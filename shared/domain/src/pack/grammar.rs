@@ -96,6 +96,13 @@ pub enum SlotKind {
         #[serde(default)]
         year: bool,
     },
+    /// The day of another slot and a number of days more, without the year.
+    Later {
+        /// A date slot before this one.
+        date: String,
+        /// A number slot before this one.
+        days: String,
+    },
     /// `#` is a digit from 1 to 9, everything else stays.
     Pattern(String),
 }

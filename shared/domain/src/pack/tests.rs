@@ -69,6 +69,16 @@ fn an_agent_line_with_a_fact_outside_the_brief_is_refused() {
 }
 
 #[test]
+fn figures_in_an_agent_line_and_a_hedge_that_is_none_are_refused() {
+    let text = PHARMA.replacen("Do you use a pill box", "For $99, do you use a pill box", 1).replacen(
+        "I will check the record.",
+        "Of course.",
+        1,
+    );
+    assert_eq!(pointers(&text), ["/grammar/exchanges/13/agent/0", "/grammar/hedges/4"]);
+}
+
+#[test]
 fn a_key_that_comes_twice_is_refused() {
     assert!(DomainPack::from_yaml(&format!("{PHARMA}\nid: again\n")).is_err());
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Faults;
 use crate::dialogue::Speaker;
-use crate::pack::{DomainPack, INJECTION_AXIS, OUTCOME_AXIS, SlotKind, When, pieces, slot_names};
+use crate::pack::{DomainPack, INJECTION_AXIS, OUTCOME_AXIS, Piece, SlotKind, When, pieces, slot_names};
 
 /// Longest injected text, in words: fits 50 tokens with its tags.
 const MAX_INJECTION_WORDS: usize = 25;
@@ -28,23 +28,31 @@ pub(super) fn check(pack: &DomainPack, faults: &mut Faults) {
     texts.list(&grammar.brief.known, "/grammar/brief/known", &names.all);
     texts.optional(&grammar.brief.known_extra, "/grammar/brief/known_extra", &names.all);
     for (i, variants) in grammar.opening.iter().enumerate() {
-        let by_agent = (i % 2 == 0) == (pack.call.initiator == Speaker::Agent);
-        let allowed = if by_agent { &names.agent } else { &names.all };
-        texts.list(variants, &format!("/grammar/opening/{i}"), allowed);
+        let by_agent = i.is_multiple_of(2) == (pack.call.initiator == Speaker::Agent);
+        let at = format!("/grammar/opening/{i}");
+        if by_agent { texts.agent(variants, &at) } else { texts.list(variants, &at, &names.all) }
     }
     for (i, exchange) in grammar.exchanges.iter().enumerate() {
-        texts.list(&exchange.agent, &format!("/grammar/exchanges/{i}/agent"), &names.agent);
+        texts.agent(&exchange.agent, &format!("/grammar/exchanges/{i}/agent"));
         texts.list(&exchange.user, &format!("/grammar/exchanges/{i}/user"), &names.all);
     }
     texts.facts(pack);
-    texts.list(&grammar.hedges, "/grammar/hedges", &names.agent);
+    texts.agent(&grammar.hedges, "/grammar/hedges");
+    for (i, hedge) in grammar.hedges.iter().enumerate() {
+        let hedge = hedge.to_lowercase();
+        if !pack.injections.hedge_cues.iter().any(|cue| hedge.contains(cue)) {
+            texts
+                .faults
+                .add(format!("/grammar/hedges/{i}"), "has none of the texts of /injections/hedge_cues");
+        }
+    }
     texts.list(&grammar.waits, "/grammar/waits", &names.all);
-    texts.list(&grammar.unanswered, "/grammar/unanswered", &names.agent);
+    texts.agent(&grammar.unanswered, "/grammar/unanswered");
     for (i, ending) in grammar.endings.iter().enumerate() {
-        texts.list(&ending.agent, &format!("/grammar/endings/{i}/agent"), &names.agent);
+        texts.agent(&ending.agent, &format!("/grammar/endings/{i}/agent"));
         texts.list(&ending.user, &format!("/grammar/endings/{i}/user"), &names.all);
     }
-    texts.list(&grammar.closing.agent, "/grammar/closing/agent", &names.agent);
+    texts.agent(&grammar.closing.agent, "/grammar/closing/agent");
     texts.list(&grammar.closing.user, "/grammar/closing/user", &names.all);
     shape(pack, faults);
     conditions(pack, faults);
@@ -104,6 +112,9 @@ fn slots(pack: &DomainPack, faults: &mut Faults) {
             SlotKind::Share { money, min_percent, max_percent } => {
                 before.contains(&money.as_str()) && min_percent <= max_percent
             }
+            SlotKind::Later { date, days } => {
+                before.contains(&date.as_str()) && before.contains(&days.as_str())
+            }
             SlotKind::Date { .. } => true,
             SlotKind::Pattern(pattern) => pattern.contains('#'),
         };
@@ -114,7 +125,7 @@ fn slots(pack: &DomainPack, faults: &mut Faults) {
 
 fn shape(pack: &DomainPack, faults: &mut Faults) {
     let grammar = &pack.grammar;
-    let user_last = (grammar.opening.len() % 2 == 0) == (pack.call.initiator == Speaker::Agent);
+    let user_last = grammar.opening.len().is_multiple_of(2) == (pack.call.initiator == Speaker::Agent);
     faults.require(!grammar.opening.is_empty() && user_last, "/grammar/opening", || {
         format!("the user must have the last of its turns; there are {}", grammar.opening.len())
     });
@@ -202,6 +213,19 @@ impl Texts<'_> {
             self.faults.add(at, "must not be empty");
         }
         self.optional(texts, at, allowed);
+    }
+
+    /// What an agent says without an injection: its slots are in the brief, and figures come only in slots.
+    fn agent(&mut self, texts: &[String], at: &str) {
+        let names = self.names;
+        self.list(texts, at, &names.agent);
+        for (i, text) in texts.iter().enumerate() {
+            let figures = |p: &Piece| matches!(p, Piece::Text(t) if t.contains(|c: char| c.is_ascii_digit()));
+            if pieces(text).is_ok_and(|p| p.iter().any(figures)) {
+                self.faults
+                    .add(format!("{at}/{i}"), "has figures outside slots, which the brief may not hold");
+            }
+        }
     }
 
     fn facts(&mut self, pack: &DomainPack) {

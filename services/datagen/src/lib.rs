@@ -1,0 +1,36 @@
+//! Writes synthetic dialogues from a domain pack.
+//!
+//! A generate job names a dataset and a range of its design rows. The design, and from it every dialogue, follow from
+//! the pack and the dataset's specification alone: any worker can take any shard, and a second attempt writes the same.
+//! Records that break a rule never reach the database. This service knows no audio and calls no other service.
+
+#![forbid(unsafe_code)]
+
+pub mod allocate;
+pub mod brief;
+pub mod claims;
+pub mod error;
+pub mod grammar;
+pub mod handler;
+pub mod packs;
+pub mod rng;
+pub mod sampler;
+pub mod settings;
+pub mod slots;
+pub mod validate;
+
+use chassis::{Boot, Service};
+
+use crate::handler::GenerateHandler;
+use crate::packs::Packs;
+use crate::settings::DatagenSettings;
+
+/// Builds the service from its settings.
+///
+/// # Errors
+/// When the settings or a domain pack are wrong.
+pub async fn build(boot: Boot) -> anyhow::Result<Service> {
+    let settings: DatagenSettings = boot.settings.section("datagen")?;
+    let packs = tokio::task::spawn_blocking(move || Packs::open(&settings.domains_dir)).await??;
+    Ok(Service::new().handle(GenerateHandler::new(packs)))
+}
