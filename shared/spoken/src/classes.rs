@@ -288,7 +288,7 @@ fn identifier(core: &str) -> Option<Words> {
 }
 
 /// Digits among signs that no rule knows: each digit is said, the rest stays as it is.
-fn digit_by_digit(text: &str) -> Words {
+pub(crate) fn digit_by_digit(text: &str) -> Words {
     let mut words = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {

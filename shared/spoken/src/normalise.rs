@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::ascii::to_ascii_punctuation;
-use crate::classes::{lexical, numeric};
+use crate::classes::{digit_by_digit, lexical, numeric};
 use crate::numbers::{decimal, digits, is_decimal, ordinal};
 use crate::tables::{announces_identifier, currency, dotted_abbreviation, is_scale_word, month_number, unit};
 
@@ -93,7 +93,12 @@ fn say(tokens: &[String], i: usize) -> Vec<String> {
         .or_else(|| possessive(core))
         .or_else(|| numeric(core))
         .unwrap_or_else(|| lexical(core));
-    words.into_iter().filter_map(|w| spoken_form(&w)).collect()
+    let said: Vec<String> = words.into_iter().filter_map(|w| spoken_form(&w)).collect();
+    if said.is_empty() && core.contains(|c: char| c.is_ascii_alphanumeric()) {
+        // A reading that left nothing to pronounce: piece by piece, so that no written word is silent.
+        return digit_by_digit(core).into_iter().filter_map(|w| spoken_form(&w)).collect();
+    }
+    said
 }
 
 /// Letters and apostrophes between letters; nothing else can be pronounced.
