@@ -52,6 +52,13 @@ impl TestDb {
     pub async fn pool(&self) -> Result<PgPool> {
         Ok(PgPoolOptions::new().max_connections(8).connect(&self.url).await?)
     }
+
+    /// Every row of a table as Postgres prints it, to look for what must not be there.
+    pub async fn rows_as_text(&self, table: &str) -> Result<String> {
+        let sql = format!(r#"SELECT coalesce(string_agg(t::text, E'\n'), '') FROM "{table}" t"#);
+        let mut connection = PgConnection::connect(&self.url).await?;
+        Ok(sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection).await?)
+    }
 }
 
 impl Drop for TestDb {

@@ -1,0 +1,54 @@
+//! The operations, one file per noun. Request and response shapes live beside their handlers.
+
+pub mod api_keys;
+pub mod chat;
+pub mod comparisons;
+pub mod datasets;
+pub mod dialogues;
+pub mod docs;
+pub mod domains;
+pub mod evaluations;
+pub mod health;
+pub mod jobs;
+pub mod models;
+mod names;
+pub mod runs;
+pub mod sessions;
+pub mod voices;
+
+use domain::JobId;
+use domain::job::JobSpec;
+use store::jobs::NewJob;
+use utoipa_actix_web::service_config::ServiceConfig;
+
+use crate::http::Trace;
+use crate::state::State;
+
+/// Every documented operation.
+pub fn register(config: &mut ServiceConfig) {
+    datasets::register(config);
+    dialogues::register(config);
+    domains::register(config);
+    jobs::register(config);
+    models::register(config);
+    runs::register(config);
+    voices::register(config);
+    sessions::register(config);
+    evaluations::register(config);
+    comparisons::register(config);
+    api_keys::register(config);
+    chat::register(config);
+    health::register(config);
+    docs::register_document(config);
+}
+
+/// A job that needs no other.
+fn new_job(state: &State, trace: &Trace, spec: JobSpec) -> NewJob {
+    NewJob {
+        id: JobId::generate(),
+        spec,
+        needs: Vec::new(),
+        max_attempts: state.max_attempts,
+        traceparent: trace.traceparent(),
+    }
+}

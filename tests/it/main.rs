@@ -1,0 +1,7 @@
+//! Whole stacks as child processes: the real binaries, servers and files.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod api;
+mod broker;
+mod chaos;
+mod telemetry;
