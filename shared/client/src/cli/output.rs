@@ -80,7 +80,7 @@ impl Output {
     /// A bar on stderr with a label; silent without a terminal.
     pub(crate) fn bar(self, label: &str) -> ProgressBar {
         let target = if self.bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
+        let bar = ProgressBar::with_draw_target(Some(1), target);
         let style = ProgressStyle::with_template("  {prefix:12} {bar:28} {pos}/{len} {elapsed:>4} {msg}")
             .expect("the template is a constant")
             .progress_chars("##-");

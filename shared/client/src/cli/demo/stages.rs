@@ -53,7 +53,7 @@ impl Demo<'_> {
             dialogues: self.args.dialogues,
             seed: 0,
             shard_size: 4,
-            eval_fraction: 0.25,
+            eval_fraction: 0.2,
         };
         let dataset = self.client.create_dataset(&format!("demo-{}", self.stamp), &spec).await?;
         self.say(&format!("      {} ({} dialogues of {})", dataset.id, spec.dialogues, spec.domain));
@@ -128,7 +128,7 @@ impl Demo<'_> {
         base: &ModelView,
         tuned: &ModelView,
     ) -> Result<(EvaluationView, EvaluationView)> {
-        let spec = json!({ "max_dialogues": 2, "max_seconds": 30.0, "seed": 0 });
+        let spec = json!({ "max_dialogues": 2, "max_seconds": 25.0, "seed": 0 });
         let mut pair = Vec::new();
         for (side, model) in [("base", base), ("tuned", tuned)] {
             let name = format!("demo-{}-{side}", self.stamp);
