@@ -13,24 +13,25 @@ use crate::api::{ALL, Api, builder, text};
 const DEADLINE: Duration = Duration::from_secs(240);
 const DIALOGUES: i64 = 6;
 
-/// The job kind that shows a service at work.
-fn kind(service: &str) -> &'static str {
+/// The job kind that shows a service at work, and about how many milliseconds that work takes.
+fn work(service: &str) -> (&'static str, u64) {
     match service {
-        "datagen" => "generate",
-        "tts" => "render",
-        "align" => "align",
-        "dataset" => "assemble",
-        "trainer" => "train",
-        _ => "evaluate",
+        "datagen" => ("generate", 100),
+        "tts" => ("render", 3_000),
+        "align" => ("align", 500),
+        "dataset" => ("assemble", 800),
+        "trainer" => ("train", 6_000),
+        _ => ("evaluate", 3_000),
     }
 }
 
 /// Waits until the service has work, lets a random time pass, kills it and starts it again.
 async fn strike(stack: &mut Stack, pool: &PgPool, rng: &mut ChaCha8Rng, service: &str) {
+    let (kind, millis) = work(service);
     wait_until(&format!("work for {service}"), DEADLINE, async || {
         let busy: bool =
             sqlx::query_scalar("SELECT EXISTS (SELECT FROM jobs WHERE kind = $1 AND started_at IS NOT NULL)")
-                .bind(kind(service))
+                .bind(kind)
                 .fetch_one(pool)
                 .await
                 .unwrap();
@@ -38,7 +39,7 @@ async fn strike(stack: &mut Stack, pool: &PgPool, rng: &mut ChaCha8Rng, service:
     })
     .await
     .unwrap();
-    tokio::time::sleep(Duration::from_millis(rng.random_range(0..600))).await;
+    tokio::time::sleep(Duration::from_millis(rng.random_range(0..millis))).await;
     stack.kill(service).unwrap();
     stack.restart(service).await.unwrap();
 }
@@ -94,6 +95,8 @@ async fn count(pool: &PgPool, sql: &'static str) -> i64 {
 }
 
 async fn everything_happened_once(pool: &PgPool) {
+    let interrupted = count(pool, "SELECT count(*) FROM jobs WHERE attempt > 1").await;
+    println!("{interrupted} jobs were interrupted and done again");
     let jobs = count(pool, "SELECT count(*) FROM jobs").await;
     assert_eq!(jobs, 3 * 3 + 1 + 1 + 2 + 1, "three shards through three stages, then one of each");
     for (what, sql, expected) in [

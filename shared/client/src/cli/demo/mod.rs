@@ -20,7 +20,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(4..=5000))]
     dialogues: u32,
     /// Training steps.
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 24)]
     steps: u32,
     /// The server's import folder, on this machine.
     #[arg(long, env = "PPX_IMPORT_DIR", default_value = ".local/import")]

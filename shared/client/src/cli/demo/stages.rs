@@ -15,7 +15,7 @@ use super::{Demo, sample};
 
 const MODEL: &str = "tiny";
 /// Frames of the live session: 8 s.
-const SESSION_FRAMES: usize = 100;
+const SESSION_FRAMES: usize = 75;
 /// Context goes in a second and a half into the session.
 const CONTEXT_FRAME: u64 = 19;
 const CONTEXT_CHARACTERS: usize = 60;
@@ -128,7 +128,7 @@ impl Demo<'_> {
         base: &ModelView,
         tuned: &ModelView,
     ) -> Result<(EvaluationView, EvaluationView)> {
-        let spec = json!({ "max_dialogues": 2, "max_seconds": 25.0, "seed": 0 });
+        let spec = json!({ "max_dialogues": 2, "max_seconds": 16.0, "seed": 0 });
         let mut pair = Vec::new();
         for (side, model) in [("base", base), ("tuned", tuned)] {
             let name = format!("demo-{}-{side}", self.stamp);
