@@ -190,7 +190,7 @@ impl Trainer<'_> {
             let mut loss = &sums.text_sum * text_share + &sums.audio_sum * audio_share;
             if let Some(square) = self.optim.squared_b().filter(|_| i == 0 && spec.lora_l2_weight > 0.0) {
                 l2 = spec.lora_l2_weight * square.double_value(&[]);
-                loss = loss + square * spec.lora_l2_weight;
+                loss += square * spec.lora_l2_weight;
             }
             loss.backward();
             text += sums.text_sum.double_value(&[]);

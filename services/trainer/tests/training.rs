@@ -88,7 +88,13 @@ impl World {
         self.dir.path().join("base")
     }
 
-    fn train(&self, spec: &TrainingSpec, scratch: &str, resume: Option<&Path>, stop_after: Option<u32>) -> Told {
+    fn train(
+        &self,
+        spec: &TrainingSpec,
+        scratch: &str,
+        resume: Option<&Path>,
+        stop_after: Option<u32>,
+    ) -> Told {
         let (reports, mut inbox) = tokio::sync::mpsc::channel(64);
         let (metrics, checkpoints) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let steps = Arc::new(AtomicU32::new(0));
@@ -120,14 +126,20 @@ impl World {
             resume: resume.map(Path::to_path_buf),
             scratch: self.dir.path().join(scratch),
             device: tch::Device::Cpu,
-            stop: Box::new(move || stop_after.filter(|n| steps.load(Ordering::SeqCst) >= *n).map(|_| Stop::Draining)),
+            stop: Box::new(move || {
+                stop_after.filter(|n| steps.load(Ordering::SeqCst) >= *n).map(|_| Stop::Draining)
+            }),
             reports,
         };
         let result = train(&plan);
         drop(plan);
         listener.join().unwrap();
         let told = |m: Arc<Mutex<Vec<_>>>| Arc::into_inner(m).unwrap().into_inner().unwrap();
-        Told { metrics: told(metrics), checkpoints: Arc::into_inner(checkpoints).unwrap().into_inner().unwrap(), result }
+        Told {
+            metrics: told(metrics),
+            checkpoints: Arc::into_inner(checkpoints).unwrap().into_inner().unwrap(),
+            result,
+        }
     }
 }
 

@@ -66,7 +66,11 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what a call can last")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to what a call can last"
+)]
 fn milliseconds(seconds: f64) -> u64 {
     (seconds.clamp(0.0, 1e9) * 1000.0).round() as u64
 }
