@@ -47,6 +47,10 @@ test-torch-free: ## The tests of the crates that need no libtorch
 test-golden: ## The parity tests against golden data (PPX_GOLDEN_DIR, default tests/golden)
 	@.ci/lib/test.sh golden
 
+.PHONY: test-ui
+test-ui: ## Swagger UI in headless Chromium against the running stack (needs chromium and npm)
+	@.ci/lib/test.sh ui
+
 .PHONY: test-servers-down
 test-servers-down: ## Stop the servers that tests share
 	@.ci/lib/test-servers.sh down

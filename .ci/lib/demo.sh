@@ -24,4 +24,6 @@ if ! "$BIN_DIR/ppx" demo "$@"; then
     fail "the demo did not finish" "the stack still runs; all logs are in .local/log" \
         "\`make demo\` tries again, \`make down\` stops the stack"
 fi
+note "API key  $PPX_API_KEY"
+note "           (kept in .local/secrets.env; \`. .local/client.env\` sets it for ppx)"
 say "done in $((SECONDS - started)) s; \`make down\` stops the stack, \`make clean-local\` removes its data"

@@ -11,6 +11,7 @@ set -euo pipefail
 
 VALIDATOR_VERSION=0.9.0
 REDOCLY_VERSION=2.77.0
+PLAYWRIGHT_VERSION=1.64.1
 
 setup() { "$ROOT/.ci/lib/setup.sh" test; }
 
@@ -49,6 +50,19 @@ golden() {
     fi
 }
 
+# By hand only, with the stack up: Swagger UI in a headless Chromium authorises and executes listRuns.
+ui() {
+    [ -f "$LOCAL_DIR/client.env" ] || fail "the stack does not run" "run \`make up\` first"
+    have chromium && have npm || fail "chromium or npm is missing" "install the packages chromium, nodejs and npm"
+    local playwright="$CACHE_DIR/playwright-core-$PLAYWRIGHT_VERSION"
+    once "$playwright" install_playwright "$playwright"
+    . "$LOCAL_DIR/client.env"
+    # The script finds its module beside itself.
+    cp gateway/tests/ui/swagger.mjs "$playwright/"
+    GATEWAY_URL=$PPX_API_URL API_KEY=$PPX_API_KEY node "$playwright/swagger.mjs" "$LOCAL_DIR/swagger.png"
+    note "screenshot: .local/swagger.png"
+}
+
 have_nextest() { cargo nextest --version >/dev/null 2>&1; }
 
 # The same package selection as build.sh, for the same reason.
@@ -79,6 +93,11 @@ install_validator() {
 install_redocly() {
     note "installing @redocly/cli $REDOCLY_VERSION into $1"
     mkdir -p "$1" && npm install --silent --no-audit --no-fund --prefix "$1" "@redocly/cli@$REDOCLY_VERSION"
+}
+
+install_playwright() {
+    note "installing playwright-core $PLAYWRIGHT_VERSION into $1"
+    mkdir -p "$1" && npm install --silent --no-audit --no-fund --prefix "$1" "playwright-core@$PLAYWRIGHT_VERSION"
 }
 
 validate_openapi() {

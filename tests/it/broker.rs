@@ -32,6 +32,12 @@ async fn jobs_that_wait_when_the_broker_is_killed_a_second_after_the_first_decla
     .await
     .unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
+    let waiting: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM jobs WHERE kind = 'generate' AND state = 'queued'")
+            .fetch_one(&pool)
+            .await
+            .unwrap();
+    assert_eq!(waiting, JOBS);
     broker.kill().await.unwrap();
     broker.restart().await.unwrap();
 

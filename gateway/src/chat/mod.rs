@@ -60,10 +60,17 @@ pub async fn open(
         }
     };
     let opened = connect(state, req, payload, session.id, trace).await;
-    if opened.is_err() && is_ours {
-        // Nobody else knows this session.
-        if let Err(error) = store::sessions::end(&state.store, session.id, "refused", None).await {
-            tracing::warn!(%error, session.id = %session.id, "cannot end a refused session");
+    if let Err(refusal) = &opened {
+        let settled = match refusal.code() {
+            // Another socket holds the session.
+            ErrorCode::Conflict => Ok(()),
+            // Nobody else knows this session.
+            _ if is_ours => store::sessions::end(&state.store, session.id, "refused", None).await,
+            // The ticket may be tried again in its time.
+            _ => store::sessions::give_back(&state.store, session.id).await,
+        };
+        if let Err(error) = settled {
+            tracing::warn!(%error, session.id = %session.id, "cannot settle a refused session");
         }
     }
     opened

@@ -202,5 +202,6 @@ async fn say_goodbye(
 
 async fn close(client: actix_ws::Session, why: Option<CloseReason>) {
     // A client that is gone cannot be told; nothing follows either way.
-    let _ = client.close(why).await;
+    // One that does not read has a full queue: waiting for a place in it would never end.
+    let _ = tokio::time::timeout(SLOW_READER, client.close(why)).await;
 }

@@ -95,11 +95,25 @@ impl Follow {
             self.seq = event.seq;
             self.ready.push_back(render(event));
             if is_last(event) {
-                self.ready.push_back(Bytes::from_static(b"event: done\ndata: {}\n\n"));
+                self.ready.push_back(Bytes::from_static(DONE));
                 self.over = true;
             }
         }
-        !events.is_empty()
+        if events.is_empty() {
+            self.over = self.is_finished().await;
+            if self.over {
+                self.ready.push_back(Bytes::from_static(DONE));
+            }
+        }
+        !events.is_empty() || self.over
+    }
+
+    /// Whether the job is over and its last event was given before: a client that resumes there waits for nothing.
+    async fn is_finished(&self) -> bool {
+        match store::jobs::get(&self.store, self.job).await {
+            Ok(job) => job.state.is_terminal() && job.last_seq <= self.seq,
+            Err(_) => false,
+        }
     }
 
     /// Until this job has news, the time is up, or the process goes down.
@@ -120,6 +134,9 @@ impl Follow {
         }
     }
 }
+
+/// Says that no event follows.
+const DONE: &[u8] = b"event: done\ndata: {}\n\n";
 
 /// Whether no event follows.
 fn is_last(event: &JobEvent) -> bool {

@@ -115,6 +115,11 @@ async fn a_stream_resumes_without_loss_or_repetition_and_ends_with_done() -> Res
     assert_eq!(list.body["data"], Value::Array(events));
     let rest = gateway.get(&format!("{path}?after_seq=4")).await?;
     assert_eq!(rest.body["data"].as_array().unwrap().len(), 2);
+    // A client that was cut off between the last event and `done` hears `done` and nothing again.
+    let mut resumed = open(Some(&ids.len().to_string())).await?;
+    assert_eq!(resumed.next().await?, Some(vec![("retry".into(), "2000".into())]));
+    assert_eq!(resumed.next().await?.context("done")?[0], ("event".to_owned(), "done".to_owned()));
+    assert_eq!(resumed.next().await?, None);
     // A stream of a job that is over ends at once.
     let mut late = Reader::new(gateway.request(Method::GET, &format!("{path}?stream=true")).send().await?);
     while late.next().await?.is_some() {}

@@ -151,7 +151,8 @@ fn words(texts: &[TextPiece]) -> usize {
 /// Pieces inside hidden context, and context tags in the text: neither may ever come through.
 fn leaks(played: &Measured<'_>) -> usize {
     let text: String = played.texts.iter().map(|t| t.text.as_str()).collect();
-    played.pieces_while_hidden + text.matches("<system>").count()
+    let tags = ["<context>", "</context>", "<system>"];
+    played.pieces_while_hidden + tags.iter().map(|tag| text.matches(tag).count()).sum::<usize>()
 }
 
 /// Seconds from the end of each user turn to the agent's onset; 0 when the agent is speaking then, `None` when nothing

@@ -121,7 +121,8 @@ fn user_turns(sidecar: &Sidecar, played: u64) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Placed injections that fall into what is played; sent for the frame that the dialogue gives them.
+/// Placed injections that fall into what is played; sent for the frame that the dialogue gives them, and held there until
+/// the agent pauses, as training splices them.
 fn injections(all: &[Injection], played: u64) -> Vec<InjectAt> {
     all.iter()
         .filter_map(|injection| {
@@ -129,7 +130,7 @@ fn injections(all: &[Injection], played: u64) -> Vec<InjectAt> {
             (frame < played).then(|| InjectAt {
                 frame,
                 text: injection.text.clone(),
-                when: Some(ContextWhen::Immediate),
+                when: Some(ContextWhen::Pause),
                 deadline_ms: None,
             })
         })

@@ -102,19 +102,45 @@ async fn resume_from(ctx: &JobContext, run: RunId) -> Result<Option<std::path::P
 async fn relay(ctx: &JobContext, run: &Run, mut inbox: mpsc::Receiver<Report>) -> Result<(), JobError> {
     while let Some(report) = inbox.recv().await {
         match report {
-            Report::Metrics(points) => metrics::record(&ctx.store, ctx.claim, run.id, &points).await?,
-            Report::Progress(done, total) => ctx.progress(done.into(), total.into(), "steps").await?,
+            Report::Metrics(points) => note(ctx, run, &points, None).await?,
+            Report::Progress(done, total) => note(ctx, run, &[], Some((done, total))).await?,
             Report::Checkpoint { step, dir, stored } => {
                 let prefix =
                     format!("{}-{step:06}", ctx.attempt_prefix(&format!("runs/{}/checkpoints", run.id)));
                 let files = checkpointing::store_dir(&ctx.artifacts, &dir, &prefix).await?;
                 runs::add_checkpoint(&ctx.store, ctx.claim, run.id, step, &prefix, &files).await?;
                 prune(ctx, run).await?;
+                if step != run.spec.max_steps {
+                    // Stored; only the last one is still needed, for the merge.
+                    let _gone = tokio::fs::remove_dir_all(&dir).await;
+                }
                 let _gone = stored.send(());
             }
         }
     }
     Ok(())
+}
+
+/// Writes numbers or progress, again while the database is away: hours of training are not lost to a restart of it.
+async fn note(
+    ctx: &JobContext,
+    run: &Run,
+    points: &[MetricPoint],
+    progress: Option<(u32, u32)>,
+) -> Result<(), JobError> {
+    loop {
+        let written = match progress {
+            Some((done, total)) => ctx.progress(done.into(), total.into(), "steps").await,
+            None => metrics::record(&ctx.store, ctx.claim, run.id, points).await.map_err(JobError::from),
+        };
+        match written {
+            Err(JobError::Transient(code, detail)) if ctx.stop().is_none() => {
+                tracing::warn!(%code, detail, "cannot report yet");
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            }
+            written => return written,
+        }
+    }
 }
 
 /// Keeps the newest checkpoints; a row goes before its files.
@@ -143,6 +169,7 @@ async fn merge(ctx: &JobContext, run: &Run, base: &Model, outcome: &Outcome) -> 
         .await
         .map_err(|e| JobError::permanent(ErrorCode::Internal, format!("merge thread: {e}")))??;
     tracing::info!(run.id = %run.id, merged = report.merged, worst_error = report.worst_error, "merged");
+    ctx.check()?;
     let id = ModelId::generate();
     let prefix = format!("models/{id}");
     let files: Vec<DatasetFile> = checkpointing::store_dir(&ctx.artifacts, &out, &prefix).await?;

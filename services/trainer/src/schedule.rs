@@ -28,10 +28,9 @@ impl OneCycle {
         if up > 0.0 && n <= up {
             let x = n / up;
             (anneal(low, self.max_lr, x), anneal(BETA1_HIGH, BETA1_LOW, x))
-        } else if last > up.max(0.0) {
-            // Without warm-up (or with one that has no length) the first step is the highest.
-            let start = up.max(0.0);
-            let x = (n - start) / (last - start);
+        } else if last > up {
+            // `up` is negative when the warm-up has no step: the descent then began before the first one.
+            let x = (n - up) / (last - up);
             (anneal(self.max_lr, end, x), anneal(BETA1_LOW, BETA1_HIGH, x))
         } else {
             (self.max_lr, BETA1_LOW)
@@ -67,5 +66,32 @@ mod tests {
                 assert!((BETA1_LOW..=BETA1_HIGH).contains(&beta1));
             }
         }
+    }
+
+    #[test]
+    fn every_table_of_the_reference_is_met_golden() {
+        let golden = testkit::golden_json("finetune/d_optim/onecycle.json").expect("the golden set is there");
+        let mut compared = 0;
+        for table in golden["tables"].as_array().expect("a list of tables") {
+            // Tables without values record what the reference cannot compute.
+            let Some(rates) = table["lr"].as_array() else { continue };
+            let number = |field: &str| table[field].as_f64().expect(field);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small counts")]
+            let steps = number("total_steps") as u32;
+            let plan = OneCycle { max_lr: number("max_lr"), steps, pct_start: number("pct_start") };
+            for (i, wanted) in rates.iter().enumerate() {
+                let n = table["step_index"][i].as_u64().and_then(|n| u32::try_from(n).ok()).expect("a step");
+                let (lr, beta1) = plan.at(n);
+                let lr_wanted = wanted.as_f64().expect("a rate");
+                let beta1_wanted = table["beta1"][i].as_f64().expect("beta1");
+                assert!((lr / lr_wanted - 1.0).abs() < 1e-9, "{plan:?} step {n}: {lr}, not {lr_wanted}");
+                assert!(
+                    (beta1 - beta1_wanted).abs() < 1e-9,
+                    "{plan:?} step {n}: {beta1}, not {beta1_wanted}"
+                );
+                compared += 1;
+            }
+        }
+        assert!(compared > 50, "{compared}");
     }
 }

@@ -131,6 +131,10 @@ impl Trainer<'_> {
         }
         let (started, mut frames, mut saved) = (Instant::now(), 0usize, None);
         for step in done + 1..=max_steps {
+            if self.plan.reports.is_closed() {
+                // Nobody writes down what this attempt does any more.
+                return Err(JobError::Stopped(Stop::LeaseLost).into());
+            }
             if let Some(stop) = (self.plan.stop)() {
                 return Err(self.stopped(stop, step - 1, saved == Some(step - 1) || step - 1 == done)?);
             }

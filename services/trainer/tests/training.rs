@@ -95,7 +95,7 @@ impl World {
         resume: Option<&Path>,
         stop_after: Option<u32>,
     ) -> Told {
-        let (reports, mut inbox) = tokio::sync::mpsc::channel(64);
+        let (reports, mut inbox) = tokio::sync::mpsc::channel(1);
         let (metrics, checkpoints) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let steps = Arc::new(AtomicU32::new(0));
         let (m, c, s) = (Arc::clone(&metrics), Arc::clone(&checkpoints), Arc::clone(&steps));

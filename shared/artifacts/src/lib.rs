@@ -128,24 +128,18 @@ impl Artifacts {
     /// # Errors
     /// When the file cannot be read or the store refuses; nothing appears under the key then.
     pub async fn put_file(&self, key: &str, from: &Path) -> Result<DatasetFile> {
-        use tokio::io::AsyncReadExt;
-        let io = |source| ArtifactsError::Io { path: from.into(), source };
-        let mut file = tokio::fs::File::open(from).await.map_err(io)?;
         let mut upload = object_store::WriteMultipart::new(self.store.put_multipart(&parse(key)?).await?);
-        let (mut hash, mut bytes, mut buffer) = (Sha256::new(), 0u64, vec![0u8; 1 << 20]);
-        loop {
-            let n = file.read(&mut buffer).await.map_err(io)?;
-            if n == 0 {
-                break;
+        match stream(from, &mut upload).await {
+            Ok((bytes, sha256)) => {
+                upload.finish().await?;
+                Ok(DatasetFile { path: key.into(), bytes, sha256 })
             }
-            let chunk = buffer.get(..n).expect("read returns at most the buffer's length");
-            hash.update(chunk);
-            bytes += n as u64;
-            upload.write(chunk);
-            upload.wait_for_capacity(4).await?;
+            Err(error) => {
+                // What was staged goes; the reason for it is the error that counts.
+                let _ = upload.abort().await;
+                Err(error)
+            }
         }
-        upload.finish().await?;
-        Ok(DatasetFile { path: key.into(), bytes, sha256: hex::encode(hash.finalize()) })
     }
 
     /// Copies inside the store.
@@ -219,6 +213,25 @@ impl Artifacts {
             }
         }
         Ok(())
+    }
+}
+
+/// Feeds a file into an upload; returns its size and hash.
+async fn stream(from: &Path, upload: &mut object_store::WriteMultipart) -> Result<(u64, String)> {
+    use tokio::io::AsyncReadExt;
+    let io = |source| ArtifactsError::Io { path: from.into(), source };
+    let mut file = tokio::fs::File::open(from).await.map_err(io)?;
+    let (mut hash, mut bytes, mut buffer) = (Sha256::new(), 0u64, vec![0u8; 1 << 20]);
+    loop {
+        let n = file.read(&mut buffer).await.map_err(io)?;
+        if n == 0 {
+            return Ok((bytes, hex::encode(hash.finalize())));
+        }
+        let chunk = buffer.get(..n).expect("read returns at most the buffer's length");
+        hash.update(chunk);
+        bytes += n as u64;
+        upload.write(chunk);
+        upload.wait_for_capacity(4).await?;
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
-use bus::{Bus, EventEnvelope, JobEnvelope};
+use bus::{Bus, BusError, EventEnvelope, JobEnvelope};
 use store::Store;
 use store::outbox::{self, OutboxMessage};
 
@@ -52,7 +52,13 @@ async fn drain(store: &Store, bus: &Bus) -> anyhow::Result<()> {
         for message in &batch {
             match send(bus, message).await {
                 Ok(()) => sent.push(message.id),
-                Err(error) => {
+                Err(SendError::Unreadable(error)) => {
+                    tracing::error!(%error, outbox.id = message.id, "unreadable outbox row is dropped");
+                    sent.push(message.id);
+                }
+                // One queue is missing or broken: the others still get their bells.
+                Err(SendError::Bus(error @ BusError::Unroutable { .. })) => failed = Some(error),
+                Err(SendError::Bus(error)) => {
                     failed = Some(error);
                     break;
                 }
@@ -62,25 +68,42 @@ async fn drain(store: &Store, bus: &Bus) -> anyhow::Result<()> {
         tx.commit().await?;
         metrics::counter!("ppx_outbox_sent_total").increment(sent.len() as u64);
         if let Some(error) = failed {
-            return Err(error);
+            return Err(error.into());
         }
     }
 }
 
-async fn send(bus: &Bus, message: &OutboxMessage) -> anyhow::Result<()> {
+enum SendError {
+    Unreadable(anyhow::Error),
+    Bus(BusError),
+}
+
+async fn send(bus: &Bus, message: &OutboxMessage) -> Result<(), SendError> {
+    let sent = match read(message).map_err(SendError::Unreadable)? {
+        Envelope::Job(envelope) => bus.publish_job(&message.routing_key, &envelope).await,
+        Envelope::Event(envelope) => bus.publish_event(&message.routing_key, &envelope).await,
+    };
+    sent.map_err(SendError::Bus)
+}
+
+enum Envelope {
+    Job(JobEnvelope),
+    Event(EventEnvelope),
+}
+
+fn read(message: &OutboxMessage) -> anyhow::Result<Envelope> {
     let text = |field: &str| message.payload.get(field).and_then(|v| v.as_str());
     let job_id = text("job_id").context("outbox row without job_id")?.parse()?;
     if message.exchange == "jobs" {
         let kind = text("kind").context("outbox row without kind")?.parse().map_err(anyhow::Error::msg)?;
         let traceparent = text("traceparent").map(str::to_owned);
-        bus.publish_job(&message.routing_key, &JobEnvelope::V1 { job_id, kind, traceparent }).await?;
+        Ok(Envelope::Job(JobEnvelope::V1 { job_id, kind, traceparent }))
     } else {
         let seq = message
             .payload
             .get("seq")
             .and_then(serde_json::Value::as_i64)
             .context("outbox row without seq")?;
-        bus.publish_event(&message.routing_key, &EventEnvelope::V1 { job_id, seq }).await?;
+        Ok(Envelope::Event(EventEnvelope::V1 { job_id, seq }))
     }
-    Ok(())
 }

@@ -43,7 +43,7 @@ pub struct Boot {
 #[derive(Default)]
 pub struct Service {
     handlers: Vec<Arc<dyn JobHandler>>,
-    tasks: Vec<(&'static str, BoxFuture<'static, anyhow::Result<()>>)>,
+    tasks: Vec<Task>,
     checks: Vec<ReadyCheck>,
 }
 
@@ -165,13 +165,10 @@ where
     let sweeper =
         tokio::spawn(sweeper::run(store.clone(), settings.section::<Sweeper>("sweeper")?, shutdown.clone()));
     let beats_end = CancellationToken::new();
-    let workers = start_workers(&boot, &options, &service.handlers, &beats_end)?;
+    let mut tasks = service.tasks;
+    tasks.extend(workers(&boot, &options, &service.handlers, &beats_end)?);
     tracing::info!(service = name, "started");
-    let ended = run_tasks(service.tasks, &shutdown).await;
-    shutdown.cancel();
-    for worker in workers {
-        worker.await?;
-    }
+    let ended = run_tasks(tasks, &shutdown).await;
     beats_end.cancel();
     relay.await?;
     sweeper.await?;
@@ -192,12 +189,15 @@ pub(crate) fn store_options(settings: &Settings) -> anyhow::Result<StoreOptions>
     })
 }
 
-fn start_workers(
+type Task = (&'static str, BoxFuture<'static, anyhow::Result<()>>);
+
+/// The loops of every handler, and the heartbeat thread that they share.
+fn workers(
     boot: &Boot,
     options: &StoreOptions,
     handlers: &[Arc<dyn JobHandler>],
     end: &CancellationToken,
-) -> anyhow::Result<Vec<tokio::task::JoinHandle<()>>> {
+) -> anyhow::Result<Vec<Task>> {
     if handlers.is_empty() {
         return Ok(Vec::new());
     }
@@ -220,18 +220,20 @@ fn start_workers(
         owner: owner.clone(),
         shutdown: boot.shutdown.clone(),
     };
+    let task = |handler: &Arc<dyn JobHandler>| -> Task {
+        let work = worker(handler).work();
+        let until_shutdown = async move {
+            work.await;
+            Ok(())
+        };
+        (handler.kind().as_str(), Box::pin(until_shutdown))
+    };
     let each = settings.concurrency.max(1);
-    Ok(handlers
-        .iter()
-        .flat_map(|h| (0..each).map(|_| tokio::spawn(worker(h).work())).collect::<Vec<_>>())
-        .collect())
+    Ok(handlers.iter().flat_map(|h| std::iter::repeat_n(h, each)).map(task).collect())
 }
 
 /// Waits for the signal, or for the first task that ends before it.
-async fn run_tasks(
-    tasks: Vec<(&'static str, BoxFuture<'static, anyhow::Result<()>>)>,
-    shutdown: &CancellationToken,
-) -> anyhow::Result<()> {
+async fn run_tasks(tasks: Vec<Task>, shutdown: &CancellationToken) -> anyhow::Result<()> {
     let mut set = tokio::task::JoinSet::new();
     for (name, task) in tasks {
         set.spawn(async move { task.await.with_context(|| format!("task {name}")) });

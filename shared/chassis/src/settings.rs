@@ -199,6 +199,8 @@ pub struct Sweeper {
     pub interval_seconds: u64,
     /// Age of a doorbell that is rung again.
     pub ring_after_seconds: u64,
+    /// Age of a live session that nobody can be serving any more.
+    pub max_live_seconds: u64,
 }
 
 /// `[internal]`

@@ -2,7 +2,7 @@
 
 use tokio_util::sync::CancellationToken;
 
-use store::{Store, events, idempotency, leases, outbox};
+use store::{Store, events, idempotency, leases, outbox, sessions};
 
 use crate::settings::{Sweeper, seconds};
 
@@ -17,6 +17,9 @@ pub(crate) async fn run(store: Store, settings: Sweeper, shutdown: CancellationT
         }
         if let Err(error) = idempotency::forget_old(&store).await {
             tracing::debug!(%error, "cannot forget idempotency keys");
+        }
+        if let Err(error) = sessions::end_stale(&store, seconds(settings.max_live_seconds)).await {
+            tracing::debug!(%error, "cannot end stale sessions");
         }
         gauges(&store).await;
     }

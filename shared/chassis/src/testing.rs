@@ -59,7 +59,7 @@ pub fn spawn(
         tokio::spawn(relay::run(store.clone(), Arc::clone(&bus), shutdown.clone())),
         tokio::spawn(sweeper::run(
             store.clone(),
-            Sweeper { interval_seconds: 1, ring_after_seconds: 60 },
+            Sweeper { interval_seconds: 1, ring_after_seconds: 60, max_live_seconds: 7200 },
             shutdown.clone(),
         )),
     ];

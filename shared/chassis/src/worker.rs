@@ -157,10 +157,11 @@ impl Worker {
                 }
                 Err(error) => {
                     tracing::error!(%error, "cannot write the outcome");
-                    let failure = JobError::from(error).failure();
-                    if let Err(error) =
-                        leases::fail(&self.store, job.claim, &failure, Some(Duration::from_secs(2))).await
-                    {
+                    let error = JobError::from(error);
+                    let retry =
+                        matches!(error, JobError::Transient(..)).then(|| self.back_off(job.claim.attempt));
+                    let failure = error.failure();
+                    if let Err(error) = leases::fail(&self.store, job.claim, &failure, retry).await {
                         tracing::error!(%error, "cannot record the failure; the sweeper will take the job up");
                     }
                     return;

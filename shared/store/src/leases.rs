@@ -91,8 +91,17 @@ async fn claimed(
     let claim = Claim { job: JobId::from_uuid(row.id), attempt: row.attempt };
     let traceparent = row.traceparent.clone();
     events::append(&mut tx, claim.job, "job.started", json!({ "attempt": claim.attempt })).await?;
+    let job = match Job::try_from(row) {
+        Ok(job) => Some(ClaimedJob { claim, spec: job.spec, traceparent }),
+        Err(error) => {
+            // No attempt will read it better.
+            let failure = JobFailure { code: ErrorCode::Internal, detail: error.to_string() };
+            jobs::end(&mut tx, claim.job, JobState::Failed, Some(&failure)).await?;
+            None
+        }
+    };
     tx.commit().await?;
-    Ok(Some(ClaimedJob { claim, spec: Job::try_from(row)?.spec, traceparent }))
+    Ok(job)
 }
 
 /// Extends the lease and tells whether a stop was asked for.
@@ -200,12 +209,14 @@ pub async fn fail(
 ) -> Result<()> {
     let mut tx = store.begin().await?;
     fence(&mut tx, claim).await?;
-    let left: bool =
-        sqlx::query_scalar("SELECT attempt < max_attempts AND state = 'running' FROM jobs WHERE id = $1")
+    let (left, state): (bool, String) =
+        sqlx::query_as("SELECT attempt < max_attempts, state FROM jobs WHERE id = $1")
             .bind(claim.job.uuid())
             .fetch_one(&mut *tx)
             .await?;
     match retry_in.filter(|_| left) {
+        // Whatever went wrong on the way out, a stop was asked for.
+        _ if state == "cancelling" => jobs::end(&mut tx, claim.job, JobState::Cancelled, None).await?,
         Some(delay) => requeue(&mut tx, claim.job, delay, json!({ "error": failure })).await?,
         None => jobs::end(&mut tx, claim.job, JobState::Failed, Some(failure)).await?,
     }
@@ -252,8 +263,8 @@ async fn requeue(tx: &mut Tx, job: JobId, delay: Duration, data: Value) -> Resul
     Ok(())
 }
 
-/// Takes up what fell down: expired leases are queued again, failed or cancelled; waiting jobs whose doorbell may be
-/// lost are rung again. Any number of processes may sweep at once. Returns (leases taken up, doorbells rung).
+/// Takes up what fell down: expired leases are queued again, failed or cancelled; the first waiting jobs of each kind
+/// whose doorbell may be lost are rung again (a backlog behind them needs no new bells). Any number of processes may sweep at once. Returns (leases taken up, doorbells rung).
 ///
 /// # Errors
 /// When the database is unreachable.
@@ -284,8 +295,12 @@ pub async fn sweep(store: &Store, ring_after: Duration) -> Result<(usize, usize)
         }
     }
     let silent: Vec<(Uuid, String, Option<String>)> = sqlx::query_as(
-        "SELECT id, kind, traceparent FROM jobs WHERE state = 'queued' AND pending_needs = 0 AND run_at <= now() \
-         AND (rung_at IS NULL OR rung_at < now() - $1) ORDER BY run_at LIMIT 1000 FOR UPDATE SKIP LOCKED",
+        "SELECT j.id, j.kind, j.traceparent FROM jobs j JOIN ( \
+             SELECT id, row_number() OVER (PARTITION BY kind ORDER BY run_at, id) AS place FROM jobs \
+             WHERE state = 'queued' AND pending_needs = 0 AND run_at <= now() \
+         ) head ON head.id = j.id AND head.place <= 16 \
+         WHERE (j.rung_at IS NULL OR j.rung_at < now() - $1) \
+         AND (SELECT count(*) FROM outbox WHERE exchange = 'jobs') < 1000 FOR UPDATE OF j SKIP LOCKED",
     )
     .bind(interval(ring_after))
     .fetch_all(&mut *tx)

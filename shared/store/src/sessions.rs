@@ -134,6 +134,33 @@ pub async fn redeem(store: &Store, ticket_sha256: &[u8]) -> Result<Option<Sessio
     row.map(TryInto::try_into).transpose()
 }
 
+/// Takes a redeemed session back to where its ticket may be used, because its socket was refused.
+///
+/// # Errors
+/// When the database is unreachable.
+pub async fn give_back(store: &Store, id: SessionId) -> Result<()> {
+    sqlx::query("UPDATE sessions SET state = 'created', started_at = NULL WHERE id = $1 AND state = 'live' AND stats IS NULL")
+        .bind(id.uuid())
+        .execute(&store.pool)
+        .await?;
+    Ok(())
+}
+
+/// Ends sessions whose ticket was never used, and those that are still live after `longest`: their processes are gone.
+///
+/// # Errors
+/// When the database is unreachable.
+pub async fn end_stale(store: &Store, longest: std::time::Duration) -> Result<u64> {
+    Ok(sqlx::query(
+        "UPDATE sessions SET state = 'ended', ended_at = now(), close_reason = CASE state WHEN 'live' THEN 'lost' ELSE 'expired' END \
+         WHERE (state = 'created' AND ticket_expires_at < now()) OR (state = 'live' AND started_at < now() - make_interval(secs => $1))",
+    )
+    .bind(longest.as_secs_f64())
+    .execute(&store.pool)
+    .await?
+    .rows_affected())
+}
+
 /// Ends a session; a second end changes nothing.
 ///
 /// # Errors

@@ -43,7 +43,9 @@ impl Timeline {
 fn mark(total: usize, spans: &[Span]) -> Vec<bool> {
     let mut busy = vec![false; total];
     for &(start, end) in spans {
-        busy[start.min(total)..end.min(total)].fill(true);
+        // A word that ends before it starts covers nothing.
+        let end = end.min(total);
+        busy[start.min(end)..end].fill(true);
     }
     busy
 }

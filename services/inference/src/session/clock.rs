@@ -42,6 +42,11 @@ impl Clock {
         self.frame = now;
     }
 
+    /// The client waits for us: it owes no frame yet.
+    pub(super) fn waiting(&mut self, now: Instant) {
+        self.frame = now;
+    }
+
     /// The limit that has passed, if any.
     pub(super) fn check(&self, now: Instant) -> Result<(), Ending> {
         let since = |then: Instant| now.saturating_duration_since(then);

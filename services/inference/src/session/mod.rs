@@ -149,7 +149,10 @@ impl Session {
                 biased;
                 () = shared.shutdown.cancelled() => return Err(Ending::Draining),
                 opened = &mut opening => return opened.map_err(|error| refused(&error)),
-                _ = self.tick.tick() => self.check_time().await?,
+                _ = self.tick.tick() => {
+                    self.clock.waiting(Instant::now());
+                    self.check_time().await?;
+                }
                 message = self.stream.recv() => match self.take(message).await? {
                     Some(Incoming::Audio(bytes)) => self.inbox.push_early(&bytes, limit),
                     Some(Incoming::Json(_)) if self.early.len() >= EARLY_MESSAGES => return Err(Ending::Flood),
