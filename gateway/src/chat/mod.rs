@@ -50,6 +50,7 @@ pub async fn open(
         }
         None if state.auth.anonymous_chat => {
             check_origin(state, req)?;
+            check_host(state, req)?;
             (start(state, &query).await?, true)
         }
         None => {
@@ -133,6 +134,21 @@ fn check_origin(state: &Shared, req: &HttpRequest) -> Result<(), Problem> {
     }
     let shown: String = origin.chars().take(80).collect();
     Err(Problem::new(ErrorCode::Forbidden, format!("pages of {shown:?} may not open this socket")))
+}
+
+/// Without credentials a page whose name was pointed at this machine would be its own origin: the name must be ours.
+fn check_host(state: &Shared, req: &HttpRequest) -> Result<(), Problem> {
+    let host = req.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let listed = |origin: &String| origin.split_once("://").is_some_and(|(_, listed)| listed == host);
+    if ["localhost", "127.0.0.1", "[::1]"].contains(&name) || state.gateway.allowed_origins.iter().any(listed)
+    {
+        return Ok(());
+    }
+    Err(Problem::new(
+        ErrorCode::Forbidden,
+        "without credentials this socket opens under a loopback name only",
+    ))
 }
 
 async fn redeem(state: &Shared, ticket: &str) -> Result<Session, Problem> {

@@ -50,10 +50,15 @@ impl Registry {
         Ok(Self { client, patience, fallback: fallback.to_owned(), link: Mutex::default() })
     }
 
-    /// Base URL of the process with most free slots, as it said at most ten seconds ago; else the configured one.
-    pub async fn pick(&self) -> String {
-        let instances = self.instances().await.unwrap_or_default();
-        instances.into_iter().max_by_key(|i| i.free_slots).map_or_else(|| self.fallback.clone(), |i| i.url)
+    /// Base URLs to try in turn: the processes by free slots, as they said at most ten seconds ago, then the configured one.
+    pub async fn candidates(&self) -> Vec<String> {
+        let mut instances = self.instances().await.unwrap_or_default();
+        instances.sort_by_key(|i| std::cmp::Reverse(i.free_slots));
+        let mut urls: Vec<String> = instances.into_iter().map(|i| i.url).collect();
+        if !urls.contains(&self.fallback) {
+            urls.push(self.fallback.clone());
+        }
+        urls
     }
 
     /// Whether Redis answers.

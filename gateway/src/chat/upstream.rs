@@ -30,9 +30,25 @@ struct Refusal {
     detail: String,
 }
 
-/// Opens the socket of a session at the process with most free slots.
+/// Opens the socket of a session at the first process that takes it; one that is full or gone is passed over.
 pub(super) async fn connect(state: &State, session: SessionId, trace: &Trace) -> Result<Upstream, Problem> {
-    let base = state.registry.pick().await;
+    let mut refused = None;
+    for base in state.registry.candidates().await {
+        match connect_to(state, &base, session, trace).await {
+            // What the first one said counts: the others are only tried for it.
+            Err(problem) if problem.code().status() == 503 => refused = refused.or(Some(problem)),
+            answered => return answered,
+        }
+    }
+    Err(refused.unwrap_or_else(|| Problem::internal(anyhow::anyhow!("no inference address is configured"))))
+}
+
+async fn connect_to(
+    state: &State,
+    base: &str,
+    session: SessionId,
+    trace: &Trace,
+) -> Result<Upstream, Problem> {
     let address = format!("{}/internal/sessions/{session}/socket", base.trim_end_matches('/'));
     let address = address.replacen("http", "ws", 1);
     let mut request = address

@@ -118,6 +118,12 @@ pub(crate) async fn some_names(store: &Store) -> Result<String, Problem> {
     extensions(("x-required-scope" = json!("models:write"))))]
 #[post("/v1/models")]
 async fn create_model(state: Shared, posted: Posted<CreateModel>) -> Result<HttpResponse, Problem> {
+    // A task of its own: a client that leaves during a long copy must not leave half a model behind.
+    let task = actix_web::rt::spawn(register_model(state, posted));
+    task.await.unwrap_or_else(|error| Err(Problem::internal(error)))
+}
+
+async fn register_model(state: Shared, posted: Posted<CreateModel>) -> Result<HttpResponse, Problem> {
     let id = ModelId::generate();
     let prefix = format!("models/{id}");
     let prepare = async |body: CreateModel| {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::TryStreamExt;
+use futures::{Stream, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
@@ -172,6 +172,35 @@ impl Artifacts {
         }
     }
 
+    /// Reads a large file piece by piece; the stream ends with `Damaged` instead of its end when the hash is another.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn stream_verified(
+        &self,
+        key: &str,
+        sha256: &str,
+    ) -> Result<impl Stream<Item = Result<Bytes>> + Send + use<>> {
+        let pieces = self.store.get(&parse(key)?).await?.into_stream();
+        let (key, expected) = (key.to_owned(), sha256.to_owned());
+        Ok(futures::stream::try_unfold(Some((pieces, Sha256::new())), move |state| {
+            let (key, expected) = (key.clone(), expected.clone());
+            async move {
+                let Some((mut pieces, mut hash)) = state else { return Ok(None) };
+                if let Some(piece) = pieces.try_next().await? {
+                    hash.update(&piece);
+                    return Ok(Some((piece, Some((pieces, hash)))));
+                }
+                let found = hex::encode(hash.finalize());
+                if found == expected {
+                    Ok(None)
+                } else {
+                    Err(ArtifactsError::Damaged { key, found, expected })
+                }
+            }
+        }))
+    }
+
     /// Reads a JSON document.
     ///
     /// # Errors
@@ -249,6 +278,12 @@ mod tests {
         std::fs::write(artifacts.local_path("a/b.txt").expect("path"), "hellO").expect("writes");
         let error = artifacts.get_verified("a/b.txt", &file.sha256).await.expect_err("damaged");
         assert!(matches!(error, ArtifactsError::Damaged { .. }), "{error}");
+        let read = async |sha256: &str| {
+            let stream = artifacts.stream_verified("a/b.txt", sha256).await.expect("opens");
+            std::pin::pin!(stream).try_collect::<Vec<_>>().await
+        };
+        assert_eq!(read(&sha256_hex(b"hellO")).await.expect("whole").concat(), b"hellO");
+        assert!(matches!(read(&file.sha256).await, Err(ArtifactsError::Damaged { .. })));
         let copied = artifacts
             .put_file("c/d.txt", &artifacts.local_path("a/b.txt").expect("path"))
             .await

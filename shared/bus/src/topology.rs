@@ -14,6 +14,8 @@ pub(crate) const JOBS: &str = "jobs";
 pub(crate) const EVENTS: &str = "events";
 /// Where refused messages end.
 const DEAD: &str = "dead";
+/// Dead letters kept for a person to look at; the oldest go first.
+const DEAD_MAX: i32 = 10_000;
 
 /// Queue of a job kind.
 pub(crate) fn queue(kind: JobKind) -> String {
@@ -29,7 +31,9 @@ pub(crate) async fn declare(channel: &Channel) -> Result<()> {
         channel.exchange_declare(name.into(), kind, durable, FieldTable::default()).await?;
     }
     let keep = QueueDeclareOptions { durable: true, ..Default::default() };
-    channel.queue_declare(DEAD.into(), keep, FieldTable::default()).await?;
+    let mut bounded = FieldTable::default();
+    bounded.insert("x-max-length".into(), AMQPValue::LongInt(DEAD_MAX));
+    channel.queue_declare(DEAD.into(), keep, bounded).await?;
     channel
         .queue_bind(DEAD.into(), DEAD.into(), "".into(), QueueBindOptions::default(), FieldTable::default())
         .await?;
