@@ -4,4 +4,5 @@
 mod api;
 mod broker;
 mod chaos;
+mod cli;
 mod telemetry;
