@@ -72,7 +72,7 @@ impl Bus {
             state.publisher = None;
             state.connection = None;
             let connection = Connection::connect_uri(uri.clone(), ConnectionProperties::default()).await?;
-            topology::declare(&connection.create_channel().await?).await?;
+            topology::declare(&connection).await?;
             state.connection = Some(connection);
         }
         Ok(state.connection.as_ref().expect("set above"))

@@ -1,8 +1,9 @@
 //! Exchanges and queues: one `declare`, run on every new connection.
 
-use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions};
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{Channel, ExchangeKind};
+use lapin::{Channel, Connection, ErrorKind, ExchangeKind};
 
 use domain::job::JobKind;
 
@@ -22,44 +23,79 @@ pub(crate) fn queue(kind: JobKind) -> String {
     format!("jobs.{}", kind.as_str())
 }
 
-/// Declares everything; saying it again changes nothing.
-pub(crate) async fn declare(channel: &Channel) -> Result<()> {
+/// Declares everything; saying it again changes nothing. A queue that an earlier version declared otherwise is replaced:
+/// what it held are doorbells, which the sweeper rings again.
+pub(crate) async fn declare(connection: &Connection) -> Result<()> {
+    let mut channel = connection.create_channel().await?;
     let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
     for (name, kind) in
         [(JOBS, ExchangeKind::Direct), (EVENTS, ExchangeKind::Topic), (DEAD, ExchangeKind::Fanout)]
     {
         channel.exchange_declare(name.into(), kind, durable, FieldTable::default()).await?;
     }
-    let keep = QueueDeclareOptions { durable: true, ..Default::default() };
-    let mut bounded = FieldTable::default();
-    bounded.insert("x-max-length".into(), AMQPValue::LongInt(DEAD_MAX));
-    channel.queue_declare(DEAD.into(), keep, bounded).await?;
-    channel
-        .queue_bind(DEAD.into(), DEAD.into(), "".into(), QueueBindOptions::default(), FieldTable::default())
-        .await?;
-    for kind in JobKind::ALL {
-        declare_queue(channel, kind).await?;
+    for queue in std::iter::once(Queue::dead()).chain(JobKind::ALL.map(Queue::of)) {
+        match queue.declare(&channel).await {
+            Err(error) if is_mismatch(&error) => {
+                tracing::warn!(
+                    queue = queue.name,
+                    "queue was declared otherwise: deleting and declaring it again"
+                );
+                // The refusal closed the channel.
+                channel = connection.create_channel().await?;
+                channel.queue_delete(queue.name.as_str().into(), QueueDeleteOptions::default()).await?;
+                queue.declare(&channel).await?;
+            }
+            declared => declared?,
+        }
     }
     Ok(())
 }
 
 /// Declares and binds the queue of one kind.
 pub(crate) async fn declare_queue(channel: &Channel, kind: JobKind) -> Result<()> {
-    let mut arguments = FieldTable::default();
-    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
-    arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString(DEAD.into()));
-    arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(20));
-    let keep = QueueDeclareOptions { durable: true, ..Default::default() };
-    let name = queue(kind);
-    channel.queue_declare(name.as_str().into(), keep, arguments).await?;
-    channel
-        .queue_bind(
-            name.as_str().into(),
-            JOBS.into(),
-            kind.as_str().into(),
-            QueueBindOptions::default(),
-            FieldTable::default(),
-        )
-        .await?;
-    Ok(())
+    Ok(Queue::of(kind).declare(channel).await?)
+}
+
+/// A durable queue and what is bound to it.
+struct Queue {
+    name: String,
+    exchange: &'static str,
+    key: &'static str,
+    arguments: FieldTable,
+}
+
+impl Queue {
+    fn of(kind: JobKind) -> Self {
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString(DEAD.into()));
+        arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(20));
+        Self { name: queue(kind), exchange: JOBS, key: kind.as_str(), arguments }
+    }
+
+    fn dead() -> Self {
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-max-length".into(), AMQPValue::LongInt(DEAD_MAX));
+        Self { name: DEAD.into(), exchange: DEAD, key: "", arguments }
+    }
+
+    async fn declare(&self, channel: &Channel) -> lapin::Result<()> {
+        let keep = QueueDeclareOptions { durable: true, ..Default::default() };
+        channel.queue_declare(self.name.as_str().into(), keep, self.arguments.clone()).await?;
+        let bind = QueueBindOptions::default();
+        channel
+            .queue_bind(
+                self.name.as_str().into(),
+                self.exchange.into(),
+                self.key.into(),
+                bind,
+                FieldTable::default(),
+            )
+            .await
+    }
+}
+
+fn is_mismatch(error: &lapin::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ProtocolError(e)
+        if matches!(e.kind(), AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED)))
 }

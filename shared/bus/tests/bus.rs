@@ -42,6 +42,23 @@ async fn a_worker_that_has_taken_one_is_not_handed_the_next() {
 }
 
 #[tokio::test]
+async fn queues_that_an_earlier_version_declared_otherwise_are_replaced() {
+    use lapin::options::QueueDeclareOptions;
+    let vhost = TestBus::new().await.unwrap();
+    let old = lapin::Connection::connect(vhost.url(), lapin::ConnectionProperties::default()).await.unwrap();
+    let channel = old.create_channel().await.unwrap();
+    for queue in ["dead", "jobs.train", "jobs.compare"] {
+        let durable = QueueDeclareOptions { durable: true, ..Default::default() };
+        channel.queue_declare(queue.into(), durable, Default::default()).await.unwrap();
+    }
+    let bus = Bus::new(vhost.url(), PATIENCE).unwrap();
+    let id = JobId::generate();
+    bus.publish_job("train", &ring(id)).await.unwrap();
+    let bell = bus.take(JobKind::Train, PATIENCE).await.unwrap().unwrap();
+    assert_eq!(bell.envelope, ring(id));
+}
+
+#[tokio::test]
 async fn a_listener_hears_events_published_after_it_subscribed() {
     let vhost = TestBus::new().await.unwrap();
     let bus = Bus::new(vhost.url(), PATIENCE).unwrap();
