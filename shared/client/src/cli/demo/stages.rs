@@ -128,7 +128,7 @@ impl Demo<'_> {
         base: &ModelView,
         tuned: &ModelView,
     ) -> Result<(EvaluationView, EvaluationView)> {
-        let spec = json!({ "max_dialogues": 2, "max_seconds": 16.0, "seed": 0 });
+        let spec = json!({ "max_dialogues": 2, "max_seconds": 12.0, "seed": 0 });
         let mut pair = Vec::new();
         for (side, model) in [("base", base), ("tuned", tuned)] {
             let name = format!("demo-{}-{side}", self.stamp);
