@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use spoken::{MONTHS, ONES, TENS};
+
 /// One claim. Values are in hundredths, so that cents compare exactly.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
@@ -33,21 +35,6 @@ impl Claim {
         }
     }
 }
-
-const MONTHS: [&str; 12] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-];
 
 /// Every claim of a text. Spelled numbers below ten are no claims: they are mostly figures of speech.
 #[must_use]
@@ -121,37 +108,17 @@ fn hundredths(text: &str) -> Option<u64> {
 
 /// Value of a run of number words, and its length; length 0 when there is none.
 fn spelled(tokens: &[String]) -> (u64, usize) {
-    const SMALL: [&str; 20] = [
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-        "thirteen",
-        "fourteen",
-        "fifteen",
-        "sixteen",
-        "seventeen",
-        "eighteen",
-        "nineteen",
-    ];
-    const TENS: [&str; 8] = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
     let (mut total, mut group, mut used) = (0u64, 0u64, 0usize);
     'tokens: for token in tokens {
         for word in token.split('-') {
-            let small = SMALL.iter().position(|w| *w == word).and_then(|v| u64::try_from(v).ok());
-            let tens = TENS.iter().position(|w| *w == word).and_then(|v| u64::try_from(v).ok());
+            let place = |words: &[&str]| {
+                let found = words.iter().position(|w| !w.is_empty() && *w == word);
+                found.and_then(|v| u64::try_from(v).ok())
+            };
+            let (small, tens) = (place(&ONES), place(&TENS));
             match (small, tens, word) {
                 (Some(value), _, _) => group += value,
-                (_, Some(value), _) => group += (value + 2) * 10,
+                (_, Some(value), _) => group += value * 10,
                 (_, _, "hundred") if used > 0 => group = group.max(1) * 100,
                 (_, _, "thousand") if used > 0 => {
                     total += group.max(1) * 1000;

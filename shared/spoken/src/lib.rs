@@ -18,4 +18,6 @@ mod tables;
 pub use ascii::to_ascii_punctuation;
 pub use error::SpokenError;
 pub use normalise::{Spoken, WrittenToken, normalise};
+pub use numbers::{ONES, TENS};
 pub use script::{ScriptLine, format_script, parse_script, script_from_turns};
+pub use tables::MONTHS;

@@ -1,6 +1,7 @@
 //! Numbers as words.
 
-const ONES: [&str; 20] = [
+/// Zero to nineteen.
+pub const ONES: [&str; 20] = [
     "zero",
     "one",
     "two",
@@ -22,7 +23,8 @@ const ONES: [&str; 20] = [
     "eighteen",
     "nineteen",
 ];
-const TENS: [&str; 10] =
+/// Twenty to ninety at two to nine; zero and one have none.
+pub const TENS: [&str; 10] =
     ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
 const SCALES: [(u64, &str); 5] = [
     (1_000_000_000_000_000, "quadrillion"),

@@ -117,7 +117,7 @@ pub(crate) fn month_number(core: &str) -> Option<usize> {
 }
 
 /// Month names.
-pub(crate) const MONTHS: [&str; 12] = [
+pub const MONTHS: [&str; 12] = [
     "january",
     "february",
     "march",
