@@ -116,9 +116,6 @@ fn local_files(dir: &Path) -> Result<Vec<std::path::PathBuf>, artifacts::Artifac
 }
 
 /// Whether every file of a listed checkpoint is there with its hash; a damaged one is passed over for the one before.
-///
-/// # Errors
-/// When the store cannot be read at all.
 pub async fn is_whole(artifacts: &Artifacts, checkpoint: &Checkpoint) -> bool {
     for file in &checkpoint.files {
         let key = format!("{}/{}", checkpoint.prefix, file.path);

@@ -1,7 +1,5 @@
 //! The `train` job: rows and files in, reports to Postgres while it runs, a merged model out.
 
-use std::sync::Arc;
-
 use chassis::{Completion, JobContext, JobError, JobHandler, async_trait};
 use domain::dataset::DatasetFile;
 use domain::job::{JobKind, JobSpec};
@@ -184,7 +182,7 @@ async fn summary(
     outcome: &Outcome,
     wall_s: f64,
 ) -> Result<serde_json::Value, JobError> {
-    let points = Arc::new(metrics::of_run(&ctx.store, run.id, None).await?);
+    let points = metrics::of_run(&ctx.store, run.id, None).await?;
     let series = |name: &str| points.iter().filter(|p| p.name == name).collect::<Vec<&MetricPoint>>();
     #[expect(clippy::cast_precision_loss, reason = "at most five")]
     let mean = |part: &[&MetricPoint]| {

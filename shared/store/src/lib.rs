@@ -127,6 +127,11 @@ impl Store {
         Ok(())
     }
 
+    /// Waits until all connections are returned and closed.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
     /// Subscribes to the commit-time wake-up of [`outbox`].
     ///
     /// # Errors
@@ -152,13 +157,5 @@ impl OutboxListener {
     pub async fn wait(&mut self) -> Result<()> {
         self.listener.recv().await?;
         Ok(())
-    }
-}
-
-/// Closes every connection; for tests and shutdown.
-impl Store {
-    /// Waits until all connections are returned and closed.
-    pub async fn close(&self) {
-        self.pool.close().await;
     }
 }
