@@ -148,6 +148,9 @@ pub enum ClientError {
         /// Why.
         source: std::io::Error,
     },
+    /// The files of a model are not what they must be.
+    #[error("{0}")]
+    Model(String),
     /// The caller's input is wrong.
     #[error("{0}")]
     Usage(String),
@@ -157,7 +160,7 @@ pub enum ClientError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// A job or a session failed.
+    /// A job or a session failed, or a model is damaged.
     JobFailed = 1,
     /// The request or the arguments are wrong.
     Usage = 2,
@@ -185,7 +188,7 @@ impl ClientError {
                 _ => ExitCode::Usage,
             },
             Self::BadUrl { .. } | Self::Usage(_) | Self::File { .. } | Self::Audio(_) => ExitCode::Usage,
-            Self::JobFailed { .. } => ExitCode::JobFailed,
+            Self::JobFailed { .. } | Self::Model(_) => ExitCode::JobFailed,
             Self::JobCancelled { .. } => ExitCode::Cancelled,
             Self::TimedOut { .. } => ExitCode::Timeout,
             Self::Unreachable { .. } | Self::Shape { .. } | Self::Socket(_) => ExitCode::Server,

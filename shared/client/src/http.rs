@@ -125,6 +125,17 @@ impl Client {
         Ok(bytes.to_vec())
     }
 
+    /// A request with credentials, without a time-out: what is sent or answered may be large.
+    pub(crate) fn request(&self, method: Method, path: &str) -> Result<reqwest::RequestBuilder> {
+        Ok(self.http.request(method, self.url(path)?).headers(self.headers()))
+    }
+
+    /// Sends once: the answer, or the refusal as an error.
+    pub(crate) async fn send_once(&self, request: reqwest::RequestBuilder) -> Result<Response> {
+        let response = request.send().await.map_err(|e| self.unreachable(&e))?;
+        self.refuse(response).await
+    }
+
     /// Opens a stream of events; one attempt, no overall time-out.
     pub(crate) async fn open_stream(&self, path: &str, last_event_id: Option<i64>) -> Result<Response> {
         let mut request =
@@ -158,7 +169,7 @@ impl Client {
         Err(ClientError::Problem(Box::new(Problem::from_body(status, &body))))
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> ClientError {
+    pub(crate) fn unreachable(&self, error: &reqwest::Error) -> ClientError {
         ClientError::Unreachable { url: self.base.to_string(), detail: chain(error) }
     }
 

@@ -7,6 +7,7 @@
 #![deny(missing_docs)]
 
 pub mod chat;
+mod datasets;
 mod error;
 mod http;
 mod resources;

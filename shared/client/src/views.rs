@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use domain::dataset::{DatasetFile, DatasetSpec, DatasetSummary};
+use domain::dataset::{DatasetFile, DatasetSpec, DatasetSummary, ImportSpec};
 use domain::job::{JobKind, JobState, Progress};
 use domain::session::{SamplingParams, SessionState, SessionStats};
 use domain::{ComparisonId, DatasetId, EvaluationId, JobId, ModelId, RunId, SessionId, VoiceId};
@@ -80,6 +80,9 @@ pub struct DatasetView {
     pub name: String,
     /// What is built.
     pub spec: DatasetSpec,
+    /// What is imported; none for a dataset that is generated.
+    #[serde(default)]
+    pub import: Option<ImportSpec>,
     /// State of the whole build.
     pub state: JobState,
     /// Jobs done.

@@ -38,7 +38,7 @@ pub struct LmConfig {
     pub max_period: f64,
     /// Audio streams fed to the model (agent 8 + user 8).
     pub n_q: i64,
-    /// Audio streams the depformer predicts.
+    /// Audio streams the depformer predicts: 16 in PersonaPlex, 8 (the agent's) in Moshi.
     pub dep_q: i64,
     /// Audio vocabulary without the initial id.
     pub card: i64,
@@ -151,8 +151,8 @@ impl LmConfig {
         if let Some((key, value)) = sizes.iter().find(|(_, v)| *v < 1) {
             return bad(format!("{key} is {value}"));
         }
-        if self.n_q != 16 || self.dep_q != 16 {
-            return bad(format!("n_q {} and dep_q {} are not 16 and 16", self.n_q, self.dep_q));
+        if self.n_q != 16 || ![8, 16].contains(&self.dep_q) {
+            return bad(format!("n_q {} and dep_q {} are not 16 and 8 or 16", self.n_q, self.dep_q));
         }
         if self.delays.len() != 17 || self.delays.iter().any(|d| !(0..=4).contains(d)) || self.delays[0] != 0
         {

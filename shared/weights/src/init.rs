@@ -7,66 +7,108 @@ use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    CONFIG_FILE, Dtype, LM_FILE, MIMI_FILE, ModelConfig, ModelInfo, SafetensorsWriter, TensorPlan,
-    TensorSpec, WeightsError, inspect, lm_inventory, mimi_inventory, preset_tokenizer, temporary_beside,
+    CONFIG_FILE, Dtype, LM_FILE, MIMI_FILE, ModelConfig, ModelInfo, TensorPlan, TensorSpec, WeightsError,
+    WriteOptions, inspect, lm_inventory, mimi_inventory, preset_tokenizer, temporary_beside,
+    write_checkpoint,
 };
 
-/// Writes a model directory with random weights for a preset that carries a tokenizer. See [`init_model_with`].
+/// Elements drawn before they are written: threads times this is the memory needed.
+const CHUNK: usize = 1 << 20;
+
+/// How [`init_model_as`] writes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InitOptions {
+    /// Seed of every tensor.
+    pub seed: u64,
+    /// Shards of the language model and threads; neither changes a value.
+    pub write: WriteOptions,
+}
+
+/// Writes a model directory with random weights for a preset that carries a tokenizer. See [`init_model_as`].
 pub fn init_model(dir: &Path, preset: &str, seed: u64) -> Result<ModelInfo, WeightsError> {
     init_model_with(dir, &ModelConfig::preset(preset)?, preset_tokenizer(preset)?, seed)
 }
 
-/// Writes a model directory with random weights: the same configuration and seed give the same bytes. Every tensor has
-/// its own generator, seeded by its name, so shapes of other tensors do not matter. The directory appears complete or
-/// not at all; it must not exist.
+/// [`init_model_as`] with the language model in one file.
 pub fn init_model_with(
     dir: &Path,
     config: &ModelConfig,
     tokenizer: &[u8],
     seed: u64,
 ) -> Result<ModelInfo, WeightsError> {
+    init_model_as(dir, config, tokenizer, InitOptions { seed, ..InitOptions::default() })
+}
+
+/// Writes a model directory with random weights: the same configuration and seed give the same values. Every tensor has
+/// its own generator, seeded by its name, so shapes of other tensors, shards and threads do not matter. The directory
+/// appears complete or not at all; it must not exist.
+pub fn init_model_as(
+    dir: &Path,
+    config: &ModelConfig,
+    tokenizer: &[u8],
+    options: InitOptions,
+) -> Result<ModelInfo, WeightsError> {
     config.validate()?;
+    whole_dir(dir, |temporary| {
+        write_random(&temporary.join(LM_FILE), &lm_inventory(&config.lm), Dtype::BF16, options)?;
+        let whole = WriteOptions { shard_size: None, ..options.write };
+        let options = InitOptions { write: whole, ..options };
+        write_random(&temporary.join(MIMI_FILE), &mimi_inventory(&config.mimi), Dtype::F32, options)?;
+        write_config(temporary, config)?;
+        let path = temporary.join(&config.tokenizer);
+        std::fs::write(&path, tokenizer).map_err(WeightsError::io("write", &path))
+    })?;
+    inspect(dir)
+}
+
+/// Makes a directory that appears complete or not at all.
+pub(crate) fn whole_dir<T>(
+    dir: &Path,
+    fill: impl FnOnce(&Path) -> Result<T, WeightsError>,
+) -> Result<T, WeightsError> {
     if dir.exists() {
         return Err(WeightsError::Exists { path: dir.to_path_buf() });
     }
     let temporary = temporary_beside(dir);
     std::fs::create_dir_all(&temporary).map_err(WeightsError::io("create", &temporary))?;
-    let written = write_files(&temporary, config, tokenizer, seed)
-        .and_then(|()| std::fs::rename(&temporary, dir).map_err(WeightsError::io("rename", &temporary)));
-    if written.is_err() {
+    let filled = fill(&temporary).and_then(|value| {
+        std::fs::rename(&temporary, dir).map_err(WeightsError::io("rename", &temporary))?;
+        Ok(value)
+    });
+    if filled.is_err() {
         let _ = std::fs::remove_dir_all(&temporary);
     }
-    written?;
-    inspect(dir)
+    filled
 }
 
-fn write_files(dir: &Path, config: &ModelConfig, tokenizer: &[u8], seed: u64) -> Result<(), WeightsError> {
-    write_random(&dir.join(LM_FILE), &lm_inventory(&config.lm), Dtype::BF16, seed)?;
-    write_random(&dir.join(MIMI_FILE), &mimi_inventory(&config.mimi), Dtype::F32, seed)?;
+pub(crate) fn write_config(dir: &Path, config: &ModelConfig) -> Result<(), WeightsError> {
     let text = serde_json::to_string_pretty(config).expect("a configuration is plain data") + "\n";
-    for (name, bytes) in [(CONFIG_FILE, text.as_bytes()), (config.tokenizer.as_str(), tokenizer)] {
-        let path = dir.join(name);
-        std::fs::write(&path, bytes).map_err(WeightsError::io("write", &path))?;
-    }
-    Ok(())
+    let path = dir.join(CONFIG_FILE);
+    std::fs::write(&path, text).map_err(WeightsError::io("write", &path))
 }
 
-fn write_random(path: &Path, specs: &[TensorSpec], dtype: Dtype, seed: u64) -> Result<(), WeightsError> {
-    let mut specs = specs.to_vec();
-    specs.sort_by(|a, b| a.name.cmp(&b.name));
-    let plan =
-        specs.iter().map(|s| TensorPlan { name: s.name.clone(), dtype, shape: s.shape.clone() }).collect();
-    let metadata = BTreeMap::from([("seed".to_string(), seed.to_string())]);
-    let mut writer = SafetensorsWriter::create(path, plan, &metadata)?;
-    for spec in &specs {
-        let values = random_values(spec, seed);
-        let bytes: Vec<u8> = match dtype {
-            Dtype::BF16 => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
-            _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        };
-        writer.tensor(&spec.name, &bytes)?;
-    }
-    writer.finish()
+fn write_random(
+    path: &Path,
+    specs: &[TensorSpec],
+    dtype: Dtype,
+    options: InitOptions,
+) -> Result<(), WeightsError> {
+    let specs: BTreeMap<&str, &TensorSpec> = specs.iter().map(|s| (s.name.as_str(), s)).collect();
+    let plan: Vec<TensorPlan> =
+        specs.values().map(|s| TensorPlan { name: s.name.clone(), dtype, shape: s.shape.clone() }).collect();
+    let metadata = BTreeMap::from([("seed".to_string(), options.seed.to_string())]);
+    write_checkpoint(path, &plan, &metadata, options.write, |tensor, sink| {
+        let mut bytes = Vec::with_capacity(CHUNK * dtype.size());
+        random_values(specs[tensor.name.as_str()], options.seed, |values| {
+            bytes.clear();
+            match dtype {
+                Dtype::BF16 => values.iter().for_each(|v| bytes.extend(bf16::from_f32(*v).to_le_bytes())),
+                _ => values.iter().for_each(|v| bytes.extend(v.to_le_bytes())),
+            }
+            sink(&bytes)
+        })
+    })?;
+    Ok(())
 }
 
 enum Draw {
@@ -105,18 +147,31 @@ fn draw_for(spec: &TensorSpec) -> Draw {
     }
 }
 
-fn random_values(spec: &TensorSpec, seed: u64) -> Vec<f32> {
+/// Gives the values of one tensor in chunks.
+fn random_values(
+    spec: &TensorSpec,
+    seed: u64,
+    mut take: impl FnMut(&[f32]) -> Result<(), WeightsError>,
+) -> Result<(), WeightsError> {
     let mut key = Sha256::new();
     key.update(b"random weights");
     key.update(seed.to_le_bytes());
     key.update(spec.name.as_bytes());
     let mut rng = ChaCha8Rng::from_seed(key.finalize().into());
-    let count = spec.shape.iter().product::<i64>() as usize;
-    match draw_for(spec) {
-        Draw::Constant(value) => vec![value; count],
-        Draw::Uniform(bound) => (0..count).map(|_| rng.random_range(-bound..bound)).collect(),
-        Draw::Normal(std) => (0..count).map(|_| std * normal(&mut rng)).collect(),
+    let draw = draw_for(spec);
+    let mut left = spec.shape.iter().product::<i64>() as usize;
+    let mut values = vec![0f32; left.min(CHUNK)];
+    while left > 0 {
+        let chunk = &mut values[..left.min(CHUNK)];
+        match draw {
+            Draw::Constant(value) => chunk.fill(value),
+            Draw::Uniform(bound) => chunk.fill_with(|| rng.random_range(-bound..bound)),
+            Draw::Normal(std) => chunk.fill_with(|| std * normal(&mut rng)),
+        }
+        take(chunk)?;
+        left -= chunk.len();
     }
+    Ok(())
 }
 
 /// A standard normal by the sum of twelve uniforms: the same on every machine, since it needs no library function.

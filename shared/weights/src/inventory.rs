@@ -1,7 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-
-use crate::{LmConfig, MimiConfig, SafetensorsFile};
+use crate::{LmConfig, MimiConfig};
 
 /// Name and shape of one tensor of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,55 +138,5 @@ fn transformer(n: &mut Names, side: &str, c: &MimiConfig) {
         n.add(format!("{p}.linear2.weight"), &[d, ff]);
         n.add(format!("{p}.layer_scale_1.scale"), &[d]);
         n.add(format!("{p}.layer_scale_2.scale"), &[d]);
-    }
-}
-
-/// How the names in a file differ from the inventory.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NameReport {
-    pub missing: Vec<String>,
-    pub unexpected: Vec<String>,
-    /// `(name, wanted, found)`.
-    pub wrong_shape: Vec<(String, Vec<i64>, Vec<i64>)>,
-}
-
-impl NameReport {
-    /// Compares a file with what it should hold.
-    pub fn compare(file: &SafetensorsFile, wanted: &[TensorSpec]) -> Self {
-        let found: BTreeMap<&str, &[i64]> = file.tensors().map(|(n, e)| (n, e.shape.as_slice())).collect();
-        let names: BTreeSet<&str> = wanted.iter().map(|s| s.name.as_str()).collect();
-        let mut report = Self::default();
-        for spec in wanted {
-            match found.get(spec.name.as_str()) {
-                None => report.missing.push(spec.name.clone()),
-                Some(shape) if *shape != spec.shape => {
-                    report.wrong_shape.push((spec.name.clone(), spec.shape.clone(), shape.to_vec()));
-                }
-                Some(_) => {}
-            }
-        }
-        report.unexpected = found.keys().filter(|n| !names.contains(*n)).map(|n| n.to_string()).collect();
-        report
-    }
-
-    /// True when nothing differs.
-    pub fn is_clean(&self) -> bool {
-        self.missing.is_empty() && self.unexpected.is_empty() && self.wrong_shape.is_empty()
-    }
-}
-
-impl fmt::Display for NameReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shapes: Vec<String> =
-            self.wrong_shape.iter().map(|(n, want, got)| format!("{n} is {got:?}, not {want:?}")).collect();
-        let groups = [("missing", &self.missing), ("unexpected", &self.unexpected), ("wrong shape", &shapes)];
-        let mut first = true;
-        for (label, names) in groups.iter().filter(|(_, names)| !names.is_empty()) {
-            let shown = names.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
-            let more = if names.len() > 8 { format!(" and {} more", names.len() - 8) } else { String::new() };
-            write!(f, "{}{} {label}: {shown}{more}", if first { "" } else { "; " }, names.len())?;
-            first = false;
-        }
-        if first { f.write_str("nothing differs") } else { Ok(()) }
     }
 }

@@ -101,8 +101,9 @@ impl MimiConfig {
         if self.downsample() < 1 || self.downsample() * self.hop() != self.frame_size() {
             return bad(format!("mimi hop {} does not divide a frame of {}", self.hop(), self.frame_size()));
         }
-        if s.compress < 1 || s.n_filters % s.compress != 0 {
-            return bad(format!("mimi compress {} does not divide {} filters", s.compress, s.n_filters));
+        // The inner width of a residual block is rounded down, as in the published package.
+        if s.compress < 1 || s.n_filters < s.compress {
+            return bad(format!("mimi compress {} leaves nothing of {} filters", s.compress, s.n_filters));
         }
         if s.dimension != t.d_model || t.num_heads < 1 || t.d_model % (2 * t.num_heads) != 0 {
             return bad(format!("mimi d_model {} with {} heads", t.d_model, t.num_heads));

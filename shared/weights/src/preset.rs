@@ -9,7 +9,7 @@ struct Preset {
 }
 
 /// Presets travel inside the binaries; the files are those of `configs/model/`.
-const PRESETS: [Preset; 2] = [
+const PRESETS: [Preset; 3] = [
     Preset {
         name: "tiny",
         config: include_str!("../../../configs/model/tiny.json"),
@@ -18,6 +18,11 @@ const PRESETS: [Preset; 2] = [
     Preset {
         name: "personaplex-7b",
         config: include_str!("../../../configs/model/personaplex-7b.json"),
+        tokenizer: None,
+    },
+    Preset {
+        name: "moshi-7b",
+        config: include_str!("../../../configs/model/moshi-7b.json"),
         tokenizer: None,
     },
 ];
@@ -41,7 +46,7 @@ impl ModelConfig {
     }
 }
 
-/// Tokenizer bytes carried with a preset. The 7B preset carries none: its tokenizer is part of the published model.
+/// Tokenizer bytes carried with a preset. The 7B presets carry none: their tokenizer is part of the published model.
 pub fn preset_tokenizer(name: &str) -> Result<&'static [u8], WeightsError> {
     find(name)?.tokenizer.ok_or_else(|| WeightsError::NoTokenizer { name: name.into() })
 }

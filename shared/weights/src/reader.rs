@@ -1,78 +1,34 @@
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
-use serde::Deserialize;
+use memmap2::{Mmap, UncheckedAdvice};
 
-use crate::WeightsError;
-
-/// Element types found in model files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub enum Dtype {
-    F64,
-    F32,
-    F16,
-    BF16,
-    I64,
-    I32,
-    I16,
-    I8,
-    U8,
-    BOOL,
-}
-
-impl Dtype {
-    /// Bytes per element.
-    pub fn size(self) -> usize {
-        match self {
-            Self::F64 | Self::I64 => 8,
-            Self::F32 | Self::I32 => 4,
-            Self::F16 | Self::BF16 | Self::I16 => 2,
-            Self::I8 | Self::U8 | Self::BOOL => 1,
-        }
-    }
-
-    /// Spelling in the file header.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F64 => "F64",
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::BF16 => "BF16",
-            Self::I64 => "I64",
-            Self::I32 => "I32",
-            Self::I16 => "I16",
-            Self::I8 => "I8",
-            Self::U8 => "U8",
-            Self::BOOL => "BOOL",
-        }
-    }
-}
+use crate::{Dtype, WeightsError, header, sniff};
 
 /// One tensor of a file; its bytes are little-endian and row-major.
 #[derive(Debug, Clone)]
 pub struct TensorEntry {
     pub dtype: Dtype,
     pub shape: Vec<i64>,
-    range: Range<usize>,
+    pub(crate) range: Range<usize>,
+}
+
+impl TensorEntry {
+    /// Number of elements.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product::<i64>() as u64
+    }
 }
 
 /// A memory-mapped safetensors file whose header was checked: offsets ascend without gaps, sizes fit, nothing follows.
+#[derive(Debug)]
 pub struct SafetensorsFile {
     path: PathBuf,
     map: Mmap,
     data_start: usize,
     tensors: BTreeMap<String, TensorEntry>,
     metadata: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-struct RawEntry {
-    dtype: Dtype,
-    shape: Vec<i64>,
-    data_offsets: [usize; 2],
 }
 
 /// A header above this size is no header (the 7B's is 60 kB).
@@ -82,39 +38,24 @@ impl SafetensorsFile {
     /// Maps the file and checks its header; tensor bytes are not touched. Each way to be wrong has its own error.
     #[expect(unsafe_code, reason = "memory map")]
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
-        let file = File::open(path).map_err(WeightsError::io("open", path))?;
+        let file = sniff::open(path)?;
         let length = file.metadata().map_err(WeightsError::io("stat", path))?.len();
-        let bad = |detail: String| WeightsError::NotSafetensors { path: path.to_path_buf(), detail };
-        if length < 9 {
-            return Err(bad(format!("it has {length} bytes")));
+        if length == 0 {
+            return Err(WeightsError::Empty { path: path.into() });
         }
         // SAFETY: the map is read-only and private to this value; model files are written once, under a temporary
         // name, and renamed, so no writer changes the bytes under us.
         let map = unsafe { Mmap::map(&file) }.map_err(WeightsError::io("map", path))?;
-        if map.starts_with(b"version https://git-lfs") {
-            return Err(WeightsError::LfsPointer { path: path.to_path_buf() });
-        }
-        let header = u64::from_le_bytes(map[..8].try_into().expect("eight bytes"));
-        if header > MAX_HEADER || map[8] != b'{' {
-            return Err(bad(format!("no header at its start (length field {header})")));
-        }
-        if 8 + header > length {
-            return Err(WeightsError::Truncated {
-                path: path.to_path_buf(),
-                expected: 8 + header,
-                found: length,
-            });
-        }
-        let data_start = 8 + header as usize;
-        let (tensors, metadata, end) = parse_header(&map[8..data_start]).map_err(bad)?;
-        let expected = (data_start + end) as u64;
+        let data_start = data_start(path, &map)?;
+        let header = header::parse(path, &map[8..data_start])?;
+        let expected = (data_start as u64).saturating_add(header.end as u64);
         if expected > length {
-            return Err(WeightsError::Truncated { path: path.to_path_buf(), expected, found: length });
+            return Err(WeightsError::Truncated { path: path.into(), expected, found: length });
         }
         if expected < length {
-            return Err(WeightsError::TrailingBytes { path: path.to_path_buf(), extra: length - expected });
+            return Err(WeightsError::TrailingBytes { path: path.into(), extra: length - expected });
         }
-        Ok(Self { path: path.to_path_buf(), map, data_start, tensors, metadata })
+        Ok(Self { path: path.into(), map, data_start, tensors: header.tensors, metadata: header.metadata })
     }
 
     pub fn path(&self) -> &Path {
@@ -136,6 +77,20 @@ impl SafetensorsFile {
         Ok((entry, &self.map[range]))
     }
 
+    /// Tells the kernel that a tensor's pages are not needed for now, so that reading a large file through does not
+    /// fill this process's memory. The tensor can be read again; it then comes from the page cache or the disk.
+    #[expect(unsafe_code, reason = "madvise")]
+    pub fn release(&self, name: &str) {
+        let Some(entry) = self.tensors.get(name).filter(|e| !e.range.is_empty()) else { return };
+        let start = self.data_start + entry.range.start;
+        // SAFETY: the map is shared, read-only and backed by a file: dropped pages are read from the file again, with
+        // the same bytes, when somebody looks at them, so no borrowed slice changes.
+        let advised =
+            unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, entry.range.len()) };
+        // Advice: a kernel that does not take it costs memory, nothing else.
+        drop(advised);
+    }
+
     /// The free-form strings of the header.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
@@ -143,43 +98,25 @@ impl SafetensorsFile {
 
     /// Number of elements of all tensors.
     pub fn elements(&self) -> u64 {
-        self.tensors.values().map(|e| e.shape.iter().product::<i64>() as u64).sum()
+        self.tensors.values().map(TensorEntry::elements).sum()
     }
 }
 
-type Header = (BTreeMap<String, TensorEntry>, BTreeMap<String, String>, usize);
-
-fn parse_header(bytes: &[u8]) -> Result<Header, String> {
-    let raw: BTreeMap<String, serde_json::Value> =
-        serde_json::from_slice(bytes).map_err(|e| format!("its header is not JSON: {e}"))?;
-    let mut tensors = BTreeMap::new();
-    let mut metadata = BTreeMap::new();
-    for (name, value) in raw {
-        if name == "__metadata__" {
-            metadata =
-                serde_json::from_value(value).map_err(|e| format!("its metadata is not strings: {e}"))?;
-            continue;
-        }
-        let entry: RawEntry = serde_json::from_value(value).map_err(|e| format!("tensor {name:?}: {e}"))?;
-        let [start, end] = entry.data_offsets;
-        let elements = entry
-            .shape
-            .iter()
-            .try_fold(1i64, |n, d| (*d >= 0).then(|| n.checked_mul(*d)).flatten())
-            .ok_or_else(|| format!("tensor {name:?} has shape {:?}", entry.shape))?;
-        if end.checked_sub(start) != (elements as usize).checked_mul(entry.dtype.size()) {
-            return Err(format!("tensor {name:?} of shape {:?} has offsets {start}..{end}", entry.shape));
-        }
-        tensors.insert(name, TensorEntry { dtype: entry.dtype, shape: entry.shape, range: start..end });
+/// Where the data begins, from the length field at the start of the file.
+fn data_start(path: &Path, bytes: &[u8]) -> Result<usize, WeightsError> {
+    let length = bytes.len() as u64;
+    let Some((field, rest)) = bytes.split_first_chunk::<8>() else {
+        let short = WeightsError::Truncated { path: path.into(), expected: 8, found: length };
+        return Err(sniff::other_kind(path, bytes).unwrap_or(short));
+    };
+    let header = u64::from_le_bytes(*field);
+    if header > MAX_HEADER || rest.first().is_some_and(|b| *b != b'{') {
+        let detail = format!("no header at its start (length field {header})");
+        let unknown = WeightsError::NotSafetensors { path: path.into(), detail };
+        return Err(sniff::other_kind(path, bytes).unwrap_or(unknown));
     }
-    let mut ranges: Vec<(&Range<usize>, &String)> = tensors.iter().map(|(n, e)| (&e.range, n)).collect();
-    ranges.sort_by_key(|(r, _)| (r.start, r.end));
-    let mut end = 0;
-    for (range, name) in ranges {
-        if range.start != end {
-            return Err(format!("tensor {name:?} starts at {} where {end} was expected", range.start));
-        }
-        end = range.end;
+    if 8 + header > length {
+        return Err(WeightsError::Truncated { path: path.into(), expected: 8 + header, found: length });
     }
-    Ok((tensors, metadata, end))
+    Ok(8 + header as usize)
 }

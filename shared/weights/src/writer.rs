@@ -14,9 +14,37 @@ pub struct TensorPlan {
 }
 
 impl TensorPlan {
-    fn bytes(&self) -> u64 {
+    /// Size of the tensor in the file.
+    pub fn bytes(&self) -> u64 {
         self.shape.iter().product::<i64>() as u64 * self.dtype.size() as u64
     }
+}
+
+/// Length field and header for `plan`, and where each tensor starts in the file.
+pub(crate) fn header(plan: &[TensorPlan], metadata: &BTreeMap<String, String>) -> (Vec<u8>, Vec<u64>) {
+    let mut header = serde_json::Map::new();
+    if !metadata.is_empty() {
+        header.insert("__metadata__".into(), serde_json::json!(metadata));
+    }
+    let mut starts = Vec::new();
+    let mut offset = 0;
+    for t in plan {
+        let end = offset + t.bytes();
+        let entry = serde_json::json!({
+            "dtype": t.dtype.name(), "shape": t.shape, "data_offsets": [offset, end],
+        });
+        header.insert(t.name.clone(), entry);
+        starts.push(offset);
+        offset = end;
+    }
+    let mut text = serde_json::Value::Object(header).to_string();
+    // The data starts at a multiple of eight, as the format's own writer does it.
+    while !text.len().is_multiple_of(8) {
+        text.push(' ');
+    }
+    let bytes = [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    let data = bytes.len() as u64;
+    (bytes, starts.into_iter().map(|start| data + start).collect())
 }
 
 /// Writes a safetensors file tensor by tensor, so a file larger than memory can be made. The file appears under its name
@@ -35,30 +63,12 @@ impl SafetensorsWriter {
         plan: Vec<TensorPlan>,
         metadata: &BTreeMap<String, String>,
     ) -> Result<Self, WeightsError> {
-        let mut header = serde_json::Map::new();
-        if !metadata.is_empty() {
-            header.insert("__metadata__".into(), serde_json::json!(metadata));
-        }
-        let mut offset = 0;
-        for t in &plan {
-            let end = offset + t.bytes();
-            let entry = serde_json::json!({
-                "dtype": t.dtype.name(), "shape": t.shape, "data_offsets": [offset, end],
-            });
-            header.insert(t.name.clone(), entry);
-            offset = end;
-        }
-        let mut text = serde_json::Value::Object(header).to_string();
-        // The data starts at a multiple of eight, as the format's own writer does it.
-        while !text.len().is_multiple_of(8) {
-            text.push(' ');
-        }
+        let (text, _) = header(&plan, metadata);
         let temporary = temporary_beside(path);
         let file = File::create(&temporary).map_err(WeightsError::io("create", &temporary))?;
         let mut writer =
             Self { path: path.into(), temporary, out: Some(BufWriter::new(file)), plan: plan.into_iter() };
-        writer.write(&(text.len() as u64).to_le_bytes())?;
-        writer.write(text.as_bytes())?;
+        writer.write(&text)?;
         Ok(writer)
     }
 

@@ -21,7 +21,7 @@ fn published(name: &str) -> Result<BTreeMap<String, Vec<i64>>, Box<dyn std::erro
 }
 
 #[test]
-fn the_7b_preset_has_exactly_the_published_names_and_shapes() -> Outcome {
+fn the_7b_preset_has_exactly_the_golden_names_and_shapes() -> Outcome {
     let config = ModelConfig::preset("personaplex-7b")?;
     let lm: BTreeMap<_, _> = lm_inventory(&config.lm).into_iter().map(|s| (s.name, s.shape)).collect();
     assert_eq!(lm, published("personaplex_names.json")?);
@@ -73,7 +73,7 @@ fn every_kind_of_damage_has_its_own_message() -> Outcome {
     std::fs::write(&path, b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n")?;
     assert!(matches!(verify(&dir), Err(WeightsError::LfsPointer { .. })));
     std::fs::write(&path, b"PK\x03\x04 this is a zip archive, not weights")?;
-    assert!(matches!(verify(&dir), Err(WeightsError::NotSafetensors { .. })));
+    assert!(matches!(verify(&dir), Err(WeightsError::TorchFile { .. })));
     std::fs::write(&path, &whole[..whole.len() - 10])?;
     assert!(matches!(verify(&dir), Err(WeightsError::Truncated { .. })));
     std::fs::write(&path, [&whole[..], b"xx"].concat())?;

@@ -5,6 +5,7 @@ mod demo;
 mod doctor;
 mod evaluate;
 mod jobs;
+mod model;
 mod models;
 mod output;
 mod progress;
@@ -29,7 +30,7 @@ struct Arguments {
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 ok, 1 a job failed, 2 usage, 3 credentials, 4 not found, 5 cancelled, 6 time-out, \
+const EXIT_CODES: &str = "Exit codes: 0 ok, 1 a job failed or a model is damaged, 2 usage, 3 credentials, 4 not found, 5 cancelled, 6 time-out, \
                           7 the server failed or cannot be reached.";
 
 /// Options of every command.
@@ -71,7 +72,7 @@ enum Command {
     Models(models::ModelsCommand),
     /// Model directories on this machine; needs no server.
     #[command(subcommand)]
-    Model(models::ModelCommand),
+    Model(model::ModelCommand),
     /// Live conversations.
     #[command(subcommand)]
     Session(session::SessionCommand),
@@ -146,7 +147,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<()> {
         Command::Runs(command) => train::runs(command, context).await,
         Command::Jobs(command) => jobs::run(command, context).await,
         Command::Models(command) => models::registry(command, context).await,
-        Command::Model(command) => models::local(command, context),
+        Command::Model(command) => model::local(command, context),
         Command::Session(command) => session::run(command, context).await,
         Command::Evaluate(args) => evaluate::evaluate(args, context).await,
         Command::Compare(args) => evaluate::compare(args, context).await,
@@ -174,10 +175,17 @@ mod tests {
     fn documented_command_lines_parse() {
         for line in [
             "ppx dataset create --name a --domain pharma_adherence --dialogues 12 --wait",
+            "ppx dataset import data/pharma.tar.gz --name pharma --main-speaker-label SPEAKER_MAIN --wait",
+            "ppx dataset import pharma --on-server --drop-voices --script-words --license cc-by-4.0",
+            "ppx dataset export pharma out/pharma.tar",
+            "ppx dataset report pharma --html report.html",
             "ppx train --dataset a --base tiny --steps 40 --wait --json",
             "ppx runs metrics run_01938f6e0c3b7a54b1f2a0c4d5e6f708 --name train/loss",
             "ppx jobs events job_01938f6e0c3b7a54b1f2a0c4d5e6f708 -f",
             "ppx model init --preset tiny --seed 0 out",
+            "ppx model init --preset personaplex-7b --tokenizer spm.model --shard-size 5GB out",
+            "ppx model convert --init-from-moshi --dtype bf16 in out",
+            "ppx model merge base adapter out",
             "ppx session talk --model tiny --wav in.wav --out out.wav --inject ctx.jsonl --seed 3",
             "ppx evaluate --dataset a --model tiny --wait",
             "ppx compare base tuned --wait --out reports",

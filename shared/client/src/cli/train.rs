@@ -55,7 +55,12 @@ impl TrainArgs {
                 let file = path.display().to_string();
                 let text = std::fs::read_to_string(path)
                     .map_err(|source| ClientError::File { path: file.clone(), source })?;
-                toml::from_str(&text).map_err(|e| ClientError::Usage(format!("{file}: {e}")))?
+                toml::from_str(&text).map_err(|e| {
+                    ClientError::Usage(format!(
+                        "{file}: {}",
+                        domain::hint::with_hint(e.to_string().trim_end())
+                    ))
+                })?
             }
             None => TrainingSpec::default(),
         };

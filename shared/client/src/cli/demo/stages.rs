@@ -10,7 +10,7 @@ use domain::session::{ContextWhen, SamplingParams};
 
 use super::super::evaluate::fetch_reports;
 use super::super::session::{report, talk, write};
-use super::super::{models, progress};
+use super::super::{model, progress};
 use super::{Demo, sample};
 
 const MODEL: &str = "tiny";
@@ -36,7 +36,7 @@ impl Demo<'_> {
             if dir.exists() { weights::verify(&dir) } else { weights::init_model(&dir, MODEL, 0) }
         });
         let info = made.await.map_err(|e| ClientError::Usage(format!("cannot make the model: {e}")))?;
-        let info = info.map_err(|e| models::bad_model(&e))?;
+        let info = info.map_err(|e| model::bad_model(&e))?;
         let view = self.client.register_model(MODEL, MODEL).await?;
         self.say(&format!(
             "      {} parameters, registered as {}",
@@ -76,7 +76,7 @@ impl Demo<'_> {
     /// A short training; the merged model.
     pub(super) async fn training(&mut self, dataset: &DatasetView, base: &ModelView) -> Result<ModelView> {
         let spec = json!({
-            "max_steps": self.args.steps, "batch_size": 2, "duration_sec": 64.0, "eval_freq": 0, "ckpt_freq": 0,
+            "max_steps": self.args.steps, "batch_size": 2, "num_microbatches": 1, "duration_sec": 64.0, "eval_freq": 0, "ckpt_freq": 0,
             "optim": { "lr": 2e-3 }, "lora": { "rank": 8 },
         });
         let name = format!("demo-{}", self.stamp);
