@@ -5,10 +5,12 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 
-# cmake and g++ compile libopus, sentencepiece and the torch bindings; flite is the offline voice.
+# cmake and g++ compile libopus, sentencepiece and the torch bindings; flite is the offline voice, pocketsphinx-en-us the
+# acoustic model and dictionary of the aligner.
 PACKAGES=(
     ca-certificates curl make cmake g++ python3 python3-venv
     postgresql redis-server rabbitmq-server flite
+    pocketsphinx-en-us
 )
 
 missing_packages() {
@@ -75,6 +77,11 @@ sys.exit(not torch.__version__.startswith(sys.argv[1]))
 PY
 }
 
+pip_install() {
+    "$TORCH_VENV/bin/python" -m pip install --disable-pip-version-check --no-cache-dir -q -r requirements.txt ||
+        fail "pip could not install requirements.txt into $TORCH_VENV"
+}
+
 # The marker holds the hash of the requirements it was made from. It is written last, so an environment whose
 # installation was interrupted has none; the lock makes a second installer wait for the first.
 install_torch() {
@@ -85,13 +92,16 @@ install_torch() {
     (
         flock -n 9 || { say "another run is installing libtorch: waiting"; flock 9; }
         [ "$(cat "$marker" 2>/dev/null)" = "$hash" ] && exit 0
-        if ! torch_works; then
+        if torch_works; then
+            say "bringing $TORCH_VENV up to requirements.txt"
+            pip_install
+        else
             local free_gb
             free_gb=$(($(df -Pk "$CACHE_DIR" | awk 'NR==2{print $4}') / 1048576))
             [ "$free_gb" -ge 8 ] || fail "libtorch needs 8 GB in $CACHE_DIR, $free_gb GB are free" "free some space, or set XDG_CACHE_HOME to a larger disk"
             say "installing torch $TORCH_VERSION (carries libtorch) into $TORCH_VENV: 2.5 GB to fetch, once per user"
             python3 -m venv --clear "$TORCH_VENV"
-            "$TORCH_VENV/bin/python" -m pip install --disable-pip-version-check --no-cache-dir -q -r requirements.txt
+            pip_install
             torch_works || fail "torch does not import from $TORCH_VENV" "see: $TORCH_VENV/bin/python -c 'import torch'"
         fi
         echo "$hash" >"$marker.tmp" && mv "$marker.tmp" "$marker"
@@ -99,6 +109,8 @@ install_torch() {
 }
 
 mkdir -p "$LOCAL_DIR/log"
+# A second voice whose word times are known measures the aligner.
+[ "${1:-}" = test ] && PACKAGES+=(espeak-ng)
 if [ "${1:-}" = test ] && ! docker compose version >/dev/null 2>&1 && ! have docker-compose; then
     PACKAGES+=(docker-compose)
 fi

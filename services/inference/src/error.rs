@@ -17,6 +17,10 @@ pub enum InferenceError {
     Prompt(#[source] streams::StreamsError),
     #[error("voice {name:?} cannot be used: {source}")]
     Voice { name: String, source: audio::AudioError },
+    #[error("voice {name:?} cannot be used: {source}")]
+    VoiceFile { name: String, source: weights::VoiceFileError },
+    #[error("voice {name:?} cannot be used with this model: {source}")]
+    VoiceMismatch { name: String, source: Box<personaplex::PersonaplexError> },
     #[error("model {model} cannot be read: {detail}")]
     Model { model: String, detail: String },
     #[error("all {limit} model places are taken by live sessions")]
@@ -40,7 +44,11 @@ impl InferenceError {
             Self::Store(_) | Self::Engine(_) | Self::NoConversation => ErrorCode::Internal,
             Self::Artifacts(_) => ErrorCode::ArtifactDamaged,
             Self::SessionEnded(_) | Self::SessionInUse(_) => ErrorCode::Conflict,
-            Self::PromptTooLong { .. } | Self::Prompt(_) | Self::Voice { .. } => ErrorCode::ValidationFailed,
+            Self::PromptTooLong { .. }
+            | Self::Prompt(_)
+            | Self::Voice { .. }
+            | Self::VoiceFile { .. }
+            | Self::VoiceMismatch { .. } => ErrorCode::ValidationFailed,
             Self::Model { .. } => ErrorCode::InvalidModel,
             Self::NoModelRoom { .. } => ErrorCode::SessionCapacity,
             Self::EngineGone => ErrorCode::Unavailable,

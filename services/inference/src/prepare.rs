@@ -9,15 +9,16 @@ use audio::voice::voice_samples;
 use domain::frame::frames_for_samples;
 use domain::session::SessionState;
 use domain::{ModelId, SessionId};
+use personaplex::prompt::VoicePrompt;
 use store::Store;
 use streams::inject_queue::QueueLimits;
 use streams::prompt::SILENCE_FRAMES;
-use streams::tokenizer::Tokenizer;
+use streams::tokenizer::{Tokenizer, check_system};
 use streams::tokens::PromptCodes;
-use weights::ModelDir;
+use weights::{LmConfig, ModelDir, VoiceFile};
 
 use crate::InferenceError;
-use crate::engine::{ModelSource, OpenRequest, VoiceClip};
+use crate::engine::{ModelSource, OpenRequest, StoredVoice};
 
 /// Models whose tokenizer is kept.
 const FACTS_KEPT: usize = 16;
@@ -38,6 +39,7 @@ struct ModelFacts {
     tokenizer: Arc<Tokenizer>,
     /// Rows that the model sees.
     window: usize,
+    lm: LmConfig,
 }
 
 /// Reads rows and files; keeps what does not change.
@@ -65,12 +67,13 @@ impl Catalog {
         }
         let facts = self.model(session.model_id).await?;
         let voice = match &session.voice {
-            Some(name) => Some(self.voice(name).await?),
+            Some(name) => Some(self.voice(name, &facts.lm).await?),
             None => None,
         };
+        check_system(&session.text_prompt).map_err(InferenceError::Prompt)?;
         let prompt_tokens =
             facts.tokenizer.system_tokens(&session.text_prompt).map_err(InferenceError::Prompt)?;
-        check_length(voice.as_ref(), prompt_tokens.len(), facts.window)?;
+        check_length(voice.as_ref().map(|v| &*v.file), prompt_tokens.len(), facts.window)?;
         let request = OpenRequest {
             model: facts.source.clone(),
             voice,
@@ -101,14 +104,26 @@ impl Catalog {
         Ok(facts)
     }
 
-    async fn voice(&self, name: &str) -> Result<VoiceClip, InferenceError> {
+    /// Uploads were converted when they were registered; a speech engine's own clip is converted here.
+    async fn voice(&self, name: &str, lm: &LmConfig) -> Result<StoredVoice, InferenceError> {
         let voice = store::voices::find(&self.store, name).await?;
-        let bytes = self.artifacts.get_verified(&voice.artifact, &voice.sha256).await?;
-        let pcm = tokio::task::spawn_blocking(move || voice_samples(&bytes))
-            .await
-            .map_err(|e| InferenceError::Engine(e.to_string()))?
-            .map_err(|source| InferenceError::Voice { name: name.into(), source })?;
-        Ok(VoiceClip { sha256: voice.sha256, pcm: pcm.into() })
+        let converted = voice.prompt_artifact.is_some();
+        let artifact = voice.prompt_artifact.unwrap_or(voice.artifact);
+        let sha256 = voice.prompt_sha256.unwrap_or(voice.sha256);
+        let bytes = self.artifacts.get_verified(&artifact, &sha256).await?;
+        let owned = name.to_owned();
+        let read = move || match converted {
+            true => VoiceFile::from_bytes(&bytes)
+                .map_err(|source| InferenceError::VoiceFile { name: owned, source }),
+            false => voice_samples(&bytes)
+                .map(VoiceFile::Samples)
+                .map_err(|source| InferenceError::Voice { name: owned, source }),
+        };
+        let file =
+            tokio::task::spawn_blocking(read).await.map_err(|e| InferenceError::Engine(e.to_string()))??;
+        VoicePrompt::check(&file, lm)
+            .map_err(|source| InferenceError::VoiceMismatch { name: name.into(), source: source.into() })?;
+        Ok(StoredVoice { sha256, file: Arc::new(file) })
     }
 }
 
@@ -121,12 +136,16 @@ fn read_facts(id: ModelId, dir: PathBuf, files: Vec<(String, String)>) -> Result
     let window = usize::try_from(config.lm.context).map_err(|e| failed(format!("context: {e}")))?;
     let codes = PromptCodes { silence: config.silence_codes, sine: config.sine_codes };
     let source = ModelSource { id, dir, files, codes };
-    Ok(ModelFacts { source, tokenizer: Arc::new(tokenizer), window })
+    Ok(ModelFacts { source, tokenizer: Arc::new(tokenizer), window, lm: config.lm })
 }
 
 /// The prompt must leave at least one row of the window; it is never cut.
-fn check_length(voice: Option<&VoiceClip>, text: usize, window: usize) -> Result<(), InferenceError> {
-    let voice = voice.map_or(0, |v| frames_for_samples(v.pcm.len()));
+fn check_length(voice: Option<&VoiceFile>, text: usize, window: usize) -> Result<(), InferenceError> {
+    let voice = voice.map_or(0, |file| match file {
+        VoiceFile::Samples(samples) => frames_for_samples(samples.len()),
+        VoiceFile::Codes { frames, .. } => frames.len(),
+        VoiceFile::Embeddings(embeddings) => embeddings.calls() - 1,
+    });
     let frames = voice + text + 2 * SILENCE_FRAMES;
     if frames >= window {
         return Err(InferenceError::PromptTooLong { frames, voice, text, window });
@@ -143,7 +162,7 @@ mod tests {
         assert!(check_length(None, 2_987, 3_000).is_ok());
         let error = check_length(None, 2_988, 3_000).expect_err("too long");
         assert!(error.to_string().contains("3000"), "{error}");
-        let clip = VoiceClip { sha256: String::new(), pcm: vec![0.0; 1_921].into() };
+        let clip = VoiceFile::Samples(vec![0.0; 1_921]);
         assert!(check_length(Some(&clip), 2_986, 3_000).is_err());
         assert!(check_length(Some(&clip), 2_985, 3_000).is_ok());
     }

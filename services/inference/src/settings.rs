@@ -20,6 +20,8 @@ pub struct InferenceSettings {
     pub device: String,
     /// `f32` or `bf16`.
     pub dtype: String,
+    /// Refuse a model whose codec gives other codes for silence and the marker tone than its configuration.
+    pub strict_constants: bool,
     /// Threads of one model step on the CPU; 0 = all cores.
     pub threads: usize,
     /// Sessions at once.

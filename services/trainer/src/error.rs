@@ -25,6 +25,19 @@ pub enum TrainError {
     /// The model's files could not be read or written.
     #[error(transparent)]
     Weights(#[from] weights::WeightsError),
+    /// The adapter could not be read, written or merged.
+    #[error(transparent)]
+    Lora(#[from] weights::lora::LoraError),
+    /// The codec is not the one that the configuration was made with.
+    #[error("the codec gives {found:?} for {signal}, config.json says {configured:?} (strict_constants)")]
+    Constants {
+        /// Silence or the marker tone.
+        signal: &'static str,
+        /// What the codec gives.
+        found: [i32; 8],
+        /// What prompts would use.
+        configured: [i32; 8],
+    },
     /// libtorch refused.
     #[error("torch: {0}")]
     Torch(#[from] tch::TchError),
@@ -66,7 +79,10 @@ impl From<TrainError> for JobError {
         let code = match error {
             TrainError::Stopped(stopped) => return stopped,
             TrainError::Dataset { .. } | TrainError::Empty(_) => ErrorCode::InvalidDataset,
-            TrainError::Model(_) | TrainError::Weights(_) => ErrorCode::InvalidModel,
+            TrainError::Model(_)
+            | TrainError::Weights(_)
+            | TrainError::Lora(_)
+            | TrainError::Constants { .. } => ErrorCode::InvalidModel,
             TrainError::NotFinite { .. } => ErrorCode::TrainingDiverged,
             TrainError::Checkpoint { .. } => ErrorCode::ArtifactDamaged,
             TrainError::Torch(_) => ErrorCode::Internal,

@@ -21,6 +21,8 @@ use crate::{Outcome, Plan, Report, TrainError, train};
 pub struct TrainHandler {
     /// Where to compute.
     pub device: tch::Device,
+    /// Whether a base whose codec does not give the configured prompt codes is refused.
+    pub strict_constants: bool,
 }
 
 #[async_trait]
@@ -79,6 +81,7 @@ impl TrainHandler {
             resume: resume_from(ctx, run.id).await?,
             scratch: scratch.into(),
             device: self.device,
+            strict_constants: self.strict_constants,
             stop: Box::new(move || signals.stop()),
             reports,
         })
@@ -159,14 +162,15 @@ async fn merge(ctx: &JobContext, run: &Run, base: &Model, outcome: &Outcome) -> 
     let (base_dir, adapter_dir, target) =
         (ctx.artifacts.local_path(&base.prefix)?, outcome.adapter_dir.clone(), out.clone());
     let merged = tokio::task::spawn_blocking(move || -> Result<_, TrainError> {
-        let report = personaplex::merge_model(&base_dir, &adapter_dir, &target)?;
+        let report = weights::lora::merge_model(&base_dir, &adapter_dir, &target)?;
         weights::verify(&target)?;
         Ok(report)
     });
     let report = merged
         .await
         .map_err(|e| JobError::permanent(ErrorCode::Internal, format!("merge thread: {e}")))??;
-    tracing::info!(run.id = %run.id, merged = report.merged, worst_error = report.worst_error, "merged");
+    let (worst_error, unchanged) = (report.worst_error, report.unchanged);
+    tracing::info!(run.id = %run.id, merged = report.merged, worst_error, unchanged, "merged");
     ctx.check()?;
     let id = ModelId::generate();
     let prefix = format!("models/{id}");

@@ -38,5 +38,5 @@ pub async fn build(boot: Boot) -> anyhow::Result<Service> {
         nn::device::set_threads(settings.threads);
     }
     tracing::info!(?device, threads = settings.threads, "training device");
-    Ok(Service::new().handle(TrainHandler { device }))
+    Ok(Service::new().handle(TrainHandler { device, strict_constants: settings.strict_constants }))
 }

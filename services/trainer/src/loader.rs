@@ -157,6 +157,23 @@ impl Encoder {
         })
     }
 
+    /// Compares the configured codes of silence and of the marker tone with what the codec gives for them; a difference
+    /// is a warning, since random weights never match.
+    ///
+    /// # Errors
+    /// `Constants` when `strict`.
+    pub fn check_constants(&self, strict: bool) -> Result<(), TrainError> {
+        let report = self.mimi.check_constants(&self.codes.silence, &self.codes.sine)?;
+        report.warn();
+        match report.differing().first() {
+            Some((signal, check)) if strict => {
+                let (found, configured) = (check.found, check.configured);
+                Err(TrainError::Constants { signal, found, configured })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Windows of one dialogue.
     ///
     /// # Errors

@@ -10,4 +10,6 @@ pub struct TrainerSettings {
     pub device: String,
     /// Threads of arithmetic; 0 leaves libtorch's own choice.
     pub threads: usize,
+    /// Refuse a base whose codec gives other codes for silence and the marker tone than its configuration.
+    pub strict_constants: bool,
 }

@@ -1,6 +1,6 @@
 //! The training loop. Blocking; owns the model; tells the service through [`Report`]s.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use chassis::{JobError, Stop};
@@ -38,6 +38,8 @@ pub struct Plan {
     pub scratch: PathBuf,
     /// Where to compute.
     pub device: Device,
+    /// Whether a codec that does not give the configured prompt codes is refused (else a warning).
+    pub strict_constants: bool,
     /// Whether and why to stop.
     pub stop: Box<dyn Fn() -> Option<Stop> + Send>,
     /// Where reports go.
@@ -102,6 +104,7 @@ fn samples(plan: &Plan) -> Result<(Vec<Sample>, Vec<Sample>), TrainError> {
     )]
     let duration = (plan.spec.duration_sec * domain::frame::FRAME_RATE) as usize;
     let mut encoder = Encoder::load(&plan.base, plan.device, duration)?;
+    encoder.check_constants(plan.strict_constants)?;
     let mut side = |dialogues: &[crate::loader::RawDialogue]| -> Result<Vec<Sample>, TrainError> {
         let mut all = Vec::new();
         for dialogue in dialogues {
@@ -290,11 +293,10 @@ impl Trainer<'_> {
     }
 }
 
-/// SHA-256 of the model file of a model folder, as its registration recorded it.
+/// Identity of the language model of a model folder, from the hashes that its registration recorded.
 #[must_use]
 pub fn model_sha256(files: &[domain::dataset::DatasetFile]) -> String {
-    let is_model = |f: &&domain::dataset::DatasetFile| {
-        Path::new(&f.path).file_name().is_some_and(|n| n == weights::LM_FILE)
-    };
-    files.iter().find(is_model).map(|f| f.sha256.clone()).unwrap_or_default()
+    let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let files: Vec<_> = files.iter().map(|f| (name(&f.path), f.sha256.as_str())).collect();
+    weights::lm_sha256(files.iter().map(|(name, hash)| (name.as_str(), *hash))).unwrap_or_default()
 }

@@ -126,6 +126,7 @@ impl World {
             resume: resume.map(Path::to_path_buf),
             scratch: self.dir.path().join(scratch),
             device: tch::Device::Cpu,
+            strict_constants: false,
             stop: Box::new(move || {
                 stop_after.filter(|n| steps.load(Ordering::SeqCst) >= *n).map(|_| Stop::Draining)
             }),
@@ -162,7 +163,7 @@ fn the_loss_falls_the_base_stays_as_it_was_and_the_merged_model_verifies() {
     assert!(outcome.parameters > 0 && outcome.frames_per_s.unwrap() > 0.0);
     assert_eq!(weights::sha256_file(&world.base().join("model.safetensors")).unwrap(), before);
     let merged = world.dir.path().join("merged");
-    personaplex::merge_model(&world.base(), &outcome.adapter_dir, &merged).unwrap();
+    weights::lora::merge_model(&world.base(), &outcome.adapter_dir, &merged).unwrap();
     weights::verify(&merged).unwrap();
     assert_ne!(weights::sha256_file(&merged.join("model.safetensors")).unwrap(), before);
 }

@@ -1,10 +1,24 @@
 use tch::{Device, Kind, Tensor};
 
+use crate::RopeTable;
+
 /// Splits a fused projection into heads: `[B, T, 3*H*D] -> q, k, v` each `[B, H, T, D]`.
 pub fn split_qkv(x: &Tensor, heads: i64) -> (Tensor, Tensor, Tensor) {
-    let (b, t, width) = x.size3().expect("batch, time, width");
-    let parts = x.view([b, t, 3, heads, width / (3 * heads)]).permute([2, 0, 3, 1, 4]); // [3, B, H, T, D]
+    let parts = heads_first(x, heads);
     (parts.select(0, 0), parts.select(0, 1), parts.select(0, 2))
+}
+
+/// As [`split_qkv`] with queries and keys rotated, both at once.
+pub fn split_rotated(x: &Tensor, heads: i64, rope: &RopeTable) -> (Tensor, Tensor, Tensor) {
+    let parts = heads_first(x, heads);
+    let rotated = rope.rotate(&parts.narrow(0, 0, 2));
+    (rotated.select(0, 0), rotated.select(0, 1), parts.select(0, 2))
+}
+
+/// `[B, T, 3*H*D] -> [3, B, H, T, D]`.
+fn heads_first(x: &Tensor, heads: i64) -> Tensor {
+    let (b, t, width) = x.size3().expect("batch, time, width");
+    x.view([b, t, 3, heads, width / (3 * heads)]).permute([2, 0, 3, 1, 4])
 }
 
 /// `[B, H, T, D] -> [B, T, H*D]`.

@@ -1,36 +1,33 @@
 use std::path::Path;
 
 use tch::{Device, Kind, Tensor};
-use weights::{Dtype, NameReport, SafetensorsFile, TensorSpec, WeightsError};
+use weights::{CanonicalReader, CheckpointSource, Dtype, Part, SafetensorsFile, TensorSpec, WeightsError};
 
 use crate::NnError;
 
-/// A mapped checkpoint handing out tensors one by one on a device, so that a model is in memory once and not three times.
+/// A mapped checkpoint in any form and spelling that [`CanonicalReader`] knows, handing out tensors one by one on a device
+/// under the inventory's names. A tensor's pages are given back once it is on the device, so host memory holds one part
+/// at a time (the largest of the 7B: 262 MB) and the model itself only where it was asked for.
 pub struct Checkpoint {
-    file: SafetensorsFile,
+    reader: CanonicalReader,
     device: Device,
     kind: Kind,
 }
 
 impl Checkpoint {
-    /// Opens a file that must hold exactly `wanted`; the error lists every missing, unexpected and wrong-shaped name.
+    /// Opens a checkpoint that must hold exactly `wanted`; the error lists every missing, unexpected and wrong-shaped name.
     pub fn open(path: &Path, wanted: &[TensorSpec], device: Device, kind: Kind) -> Result<Self, NnError> {
-        let checkpoint = Self::open_any(path, device, kind)?;
-        let report = NameReport::compare(&checkpoint.file, wanted);
-        if report.is_clean() {
-            Ok(checkpoint)
-        } else {
-            Err(WeightsError::Names { path: path.to_path_buf(), report }.into())
-        }
+        Ok(Self { reader: CanonicalReader::open(path, wanted)?, device, kind })
     }
 
-    /// Opens a file whatever it holds.
+    /// Opens a checkpoint whatever it holds, under the names it uses.
     pub fn open_any(path: &Path, device: Device, kind: Kind) -> Result<Self, NnError> {
-        Ok(Self { file: SafetensorsFile::open(path)?, device, kind })
+        Ok(Self { reader: CanonicalReader::any(CheckpointSource::open(path)?), device, kind })
     }
 
-    pub fn file(&self) -> &SafetensorsFile {
-        &self.file
+    /// The files below.
+    pub fn file(&self) -> &CheckpointSource {
+        self.reader.source()
     }
 
     pub fn device(&self) -> Device {
@@ -43,7 +40,25 @@ impl Checkpoint {
 
     /// One tensor, copied to the device in the checkpoint's kind.
     pub fn get(&self, name: &str) -> Result<Tensor, NnError> {
-        Ok(tensor_from_file(&self.file, name)?.to_device(self.device).to_kind(self.kind))
+        let (shape, _) = self.reader.entry(name)?;
+        let path = self.reader.source().path();
+        let parts = self.reader.parts(name)?;
+        let tensor = match parts.as_slice() {
+            [one] => part_tensor(one, path)?.to_device(self.device).to_kind(self.kind),
+            parts => {
+                let whole = Tensor::f_empty(shape, (self.kind, self.device))?;
+                let mut row = 0;
+                for part in parts {
+                    let rows = part.shape.first().copied().unwrap_or(1);
+                    whole.f_narrow(0, row, rows)?.f_copy_(&part_tensor(part, path)?)?;
+                    row += rows;
+                }
+                whole
+            }
+        };
+        drop(parts);
+        self.reader.release(name);
+        Ok(tensor)
     }
 
     /// Tensors `name(0..n)` stacked on a new first dimension.
@@ -53,14 +68,29 @@ impl Checkpoint {
     }
 }
 
+fn part_tensor(part: &Part<'_>, path: &Path) -> Result<Tensor, NnError> {
+    let kind = kind_of(part.dtype).ok_or_else(|| WeightsError::UnusableDtype {
+        path: path.into(),
+        name: part.source.unwrap_or_default().into(),
+        dtype: part.dtype.name(),
+    })?;
+    Ok(Tensor::f_from_data_size(&part.bytes, &part.shape, kind)?)
+}
+
 /// One tensor in the file's own kind on the CPU.
 pub fn tensor_from_file(file: &SafetensorsFile, name: &str) -> Result<Tensor, NnError> {
     let (entry, bytes) = file.tensor(name)?;
-    Ok(Tensor::f_from_data_size(bytes, &entry.shape, kind_of(entry.dtype))?)
+    let kind = kind_of(entry.dtype).ok_or_else(|| WeightsError::UnusableDtype {
+        path: file.path().into(),
+        name: name.into(),
+        dtype: entry.dtype.name(),
+    })?;
+    Ok(Tensor::f_from_data_size(bytes, &entry.shape, kind)?)
 }
 
-fn kind_of(dtype: Dtype) -> Kind {
-    match dtype {
+/// The tensor library's name of a file type; `None` where it has no such type.
+pub fn kind_of(dtype: Dtype) -> Option<Kind> {
+    Some(match dtype {
         Dtype::F64 => Kind::Double,
         Dtype::F32 => Kind::Float,
         Dtype::F16 => Kind::Half,
@@ -71,7 +101,10 @@ fn kind_of(dtype: Dtype) -> Kind {
         Dtype::I8 => Kind::Int8,
         Dtype::U8 => Kind::Uint8,
         Dtype::BOOL => Kind::Bool,
-    }
+        Dtype::F8_E4M3 => Kind::Float8e4m3fn,
+        Dtype::F8_E5M2 => Kind::Float8e5m2,
+        Dtype::U64 | Dtype::U32 | Dtype::U16 => return None,
+    })
 }
 
 /// File type of a tensor to be written.

@@ -1,135 +1,207 @@
 use tch::{Device, Kind, Tensor};
 
-use crate::Mask;
+use crate::{Mask, NnError};
 
-/// Keys and values of one attention layer: a ring of the last `window` rows per batch slot. Position p lies in slot
-/// `p mod window`; a full ring holds exactly the window, the newest row included.
-#[derive(Debug)]
-pub struct RingCache {
-    k: Tensor,
-    v: Tensor,
+/// Sizes of a ring: `window` rows are visible to a query, itself included; a call brings at most `chunk` rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingShape {
+    pub window: i64,
+    pub chunk: i64,
 }
 
-/// What all layers of one step share: where rows go and which keys each query may see. Made once per step from the
-/// number of rows every batch slot has seen.
+impl RingShape {
+    /// Rows kept, so that the last row of a chunk overwrites nothing that its first query still sees.
+    #[must_use]
+    pub const fn capacity(self) -> i64 {
+        self.window + self.chunk - 1
+    }
+
+    /// Rows of memory: the capacity, one scratch row for slots that sit a call out, rounded up for aligned kernels.
+    const fn physical(self) -> i64 {
+        let rows = self.capacity() + 1;
+        if rows < 64 { rows } else { (rows + 63) / 64 * 64 }
+    }
+}
+
+/// What all layers of one call share: where its rows go and which keys every query sees. Made once per call, from
+/// tensors only, so that it can be part of a captured graph.
 #[derive(Debug)]
 pub struct RingPlan {
-    start: Vec<i64>,
-    t: i64,
-    window: i64,
-    /// All slots have seen equally many rows.
-    uniform: bool,
-    /// `[B or 1, 1, T, K]`, true where a query may look; none when everything is visible.
+    /// Absolute positions of the new rows, `[B, T]`.
+    positions: Tensor,
+    /// Batch index of every new row, `[B, 1]`.
+    slots: Tensor,
+    /// Memory row of every new row, `[B, T]`.
+    write: Tensor,
+    /// `[B, 1, T, len]`, true where a query may look; none when every slot sees all `len` rows.
     mask: Option<Tensor>,
+    len: i64,
 }
 
 impl RingPlan {
-    /// Plans `t` new rows for slots that have seen `start[b]` rows. Several rows at once need equal starts.
-    pub fn new(start: &[i64], t: i64, window: i64, device: Device) -> Self {
-        let uniform = start.windows(2).all(|w| w[0] == w[1]);
-        assert!(uniform || t == 1, "chunks of several rows need slots in lockstep, got starts {start:?}");
-        let mask = match (t, uniform) {
-            (1, true) => None,
-            (1, false) => Some(ragged_mask(start, window, device)),
-            _ => Some(chunk_mask(start[0], t, window, device)),
-        };
-        Self { start: start.to_vec(), t, window, uniform, mask }
+    /// Plans `t` new rows for slots that have seen `start` rows (`[B]` i64) and take part where `active` (`[B]` bool).
+    /// `len` memory rows are looked at: at least the largest `start + t`, at most the capacity.
+    #[must_use]
+    pub fn new(shape: RingShape, start: &Tensor, active: &Tensor, t: i64, len: i64) -> Self {
+        let device = start.device();
+        let capacity = shape.capacity();
+        assert!(t <= shape.chunk && (1..=capacity).contains(&len), "{t} rows, {len} keys for {shape:?}");
+        let batch = start.size()[0];
+        let positions = start.unsqueeze(1) + Tensor::arange(t, (Kind::Int64, device)); // [B, T]
+        let scratch = Tensor::full_like(&positions, capacity);
+        let write = positions.remainder(capacity).where_self(&active.unsqueeze(1), &scratch);
+        // Memory row j holds the newest position that is j modulo the capacity.
+        let last = start.view([batch, 1, 1, 1]) + (t - 1);
+        let rows = Tensor::arange(len, (Kind::Int64, device));
+        let held = &last - (&last - rows).remainder(capacity); // [B, 1, 1, len]
+        let distance = positions.view([batch, 1, t, 1]) - &held;
+        let mask = held.ge(0).logical_and(&distance.ge(0)).logical_and(&distance.lt(shape.window));
+        let slots = Tensor::arange(batch, (Kind::Int64, device)).unsqueeze(1);
+        Self { positions, slots, write, mask: Some(mask), len }
+    }
+
+    /// As [`RingPlan::new`] for counts known on the host; looks at no more rows than needed.
+    #[must_use]
+    pub fn for_slots(shape: RingShape, start: &[i64], active: &[bool], t: i64, device: Device) -> Self {
+        let longest = start.iter().zip(active).filter(|(_, active)| **active).map(|(s, _)| s + t).max();
+        let len = longest.unwrap_or(t).min(shape.capacity());
+        // One row per slot and every slot as far as the longest: nothing to hide.
+        let plain = t == 1
+            && len <= shape.window
+            && start.iter().zip(active).all(|(start, active)| !active || start + 1 >= len);
+        let (start, active) = (Tensor::from_slice(start), Tensor::from_slice(active));
+        let mut plan = Self::new(shape, &start.to_device(device), &active.to_device(device), t, len);
+        if plain {
+            plan.mask = None;
+        }
+        plan
     }
 
     pub fn mask(&self) -> Mask<'_> {
         self.mask.as_ref().map_or(Mask::All, Mask::Given)
     }
+
+    /// Absolute positions of the new rows, `[B, T]` i64.
+    pub fn positions(&self) -> &Tensor {
+        &self.positions
+    }
 }
 
-/// One row per slot at different positions: slot s of the ring is visible when it has been written.
-fn ragged_mask(start: &[i64], window: i64, device: Device) -> Tensor {
-    let longest = start.iter().max().copied().unwrap_or(0);
-    let keys = window.min(longest + 1);
-    let filled: Vec<i64> = start.iter().map(|s| window.min(s + 1)).collect();
-    let filled = Tensor::from_slice(&filled).to_device(device).view([-1, 1, 1, 1]);
-    Tensor::arange(keys, (Kind::Int64, device)).view([1, 1, 1, keys]).lt_tensor(&filled)
-}
-
-/// Old rows in position order, then the chunk: `old = min(start, window)` keys before it.
-fn chunk_mask(start: i64, t: i64, window: i64, device: Device) -> Tensor {
-    let old = start.min(window);
-    let keys = Tensor::arange_start(start - old, start + t, (Kind::Int64, device));
-    let queries = Tensor::arange_start(start, start + t, (Kind::Int64, device));
-    let distance = queries.unsqueeze(1) - keys.unsqueeze(0);
-    distance.ge(0).logical_and(&distance.lt(window)).view([1, 1, t, old + t])
+/// Keys and values of one attention layer for a batch of slots, each with its own position. Position p of a slot lies in
+/// memory row `p mod capacity`.
+#[derive(Debug)]
+pub struct RingCache {
+    k: Tensor,
+    v: Tensor,
+    shape: RingShape,
 }
 
 impl RingCache {
     /// An empty ring for `batch` slots.
-    pub fn new(batch: i64, heads: i64, window: i64, width: i64, kind: Kind, device: Device) -> Self {
-        let empty = || Tensor::zeros([batch, heads, window, width], (kind, device));
-        Self { k: empty(), v: empty() }
+    pub fn new(batch: i64, heads: i64, shape: RingShape, width: i64, kind: Kind, device: Device) -> Self {
+        let empty = || Tensor::zeros([batch, heads, shape.physical(), width], (kind, device));
+        Self { k: empty(), v: empty(), shape }
     }
 
-    /// Keys as stored, by slot: `[B, H, window, D]`.
-    pub fn keys(&self) -> &Tensor {
-        &self.k
+    /// Keys as stored, `[B, H, capacity, D]`.
+    pub fn keys(&self) -> Tensor {
+        self.k.narrow(2, 0, self.shape.capacity())
     }
 
     /// Adds the rows `[B, H, T, D]` of a plan and returns the keys and values its queries look at, matching its mask.
+    /// Rows of slots that sit the call out go where nothing looks.
     pub fn extend(&mut self, plan: &RingPlan, k: &Tensor, v: &Tensor) -> (Tensor, Tensor) {
-        if plan.t > 1 {
-            return self.extend_chunk(plan, k, v);
+        for (ring, new) in [(&mut self.k, k), (&mut self.v, v)] {
+            let at = [Some(&plan.slots), Some(&plan.write)];
+            let _ = ring.transpose(1, 2).index_put_(&at, &new.transpose(1, 2), false);
         }
-        if plan.uniform {
-            let slot = plan.start[0] % plan.window;
-            self.k.narrow(2, slot, 1).copy_(k);
-            self.v.narrow(2, slot, 1).copy_(v);
-        } else {
-            for (b, start) in plan.start.iter().enumerate() {
-                let (b, slot) = (b as i64, start % plan.window);
-                self.k.narrow(0, b, 1).narrow(2, slot, 1).copy_(&k.narrow(0, b, 1));
-                self.v.narrow(0, b, 1).narrow(2, slot, 1).copy_(&v.narrow(0, b, 1));
+        (self.k.narrow(2, 0, plan.len), self.v.narrow(2, 0, plan.len))
+    }
+
+    /// Forgets a slot's rows. Zeroes them: a value left behind that is not finite would poison masked sums.
+    pub fn clear(&mut self, slot: i64) {
+        let _ = self.k.select(0, slot).zero_();
+        let _ = self.v.select(0, slot).zero_();
+    }
+
+    /// Writes positions `0..T` of one slot, `[H, T, D]`.
+    ///
+    /// # Errors
+    /// When T is more than the capacity.
+    pub fn fill(&mut self, slot: i64, k: &Tensor, v: &Tensor) -> Result<(), NnError> {
+        let t = k.size()[1];
+        if t > self.shape.capacity() {
+            return Err(NnError::RingFull { rows: t, capacity: self.shape.capacity() });
+        }
+        self.k.select(0, slot).narrow(1, 0, t).copy_(k);
+        self.v.select(0, slot).narrow(1, 0, t).copy_(v);
+        Ok(())
+    }
+
+    /// Copies of the first `n` memory rows of one slot, each `[H, n, D]`.
+    pub fn rows(&self, slot: i64, n: i64) -> (Tensor, Tensor) {
+        let copy = |ring: &Tensor| ring.select(0, slot).narrow(1, 0, n).copy();
+        (copy(&self.k), copy(&self.v))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention;
+
+    fn random(size: [i64; 4]) -> Tensor {
+        Tensor::randn(size, (Kind::Double, Device::Cpu))
+    }
+
+    /// Attention of one query on the last `window` of its slot's own rows.
+    fn expected(q: &Tensor, k: &Tensor, v: &Tensor, p: i64, window: i64) -> Tensor {
+        let from = (p + 1 - window).max(0);
+        let one = |x: &Tensor| x.narrow(2, from, p + 1 - from);
+        attention(&q.narrow(2, p, 1), &one(k), &one(v), Mask::All)
+    }
+
+    #[test]
+    fn slots_at_their_own_positions_see_exactly_their_own_window() {
+        let (window, rows) = (5, 23);
+        let shape = RingShape { window, chunk: 2 };
+        let all: Vec<[Tensor; 3]> =
+            (0..3).map(|_| std::array::from_fn(|_| random([1, 2, rows + 2, 4]))).collect();
+        let mut cache = RingCache::new(3, 2, shape, 4, Kind::Double, Device::Cpu);
+        let mut seen = [0i64; 3];
+        for call in 0..30i64 {
+            let t = if call % 3 == 0 { 2 } else { 1 };
+            // Slot 1 misses every second call, slot 2 joins late and is cleared once.
+            let active: [bool; 3] = [true, call % 2 == 0, call >= 4];
+            if call == 11 {
+                cache.clear(2);
+                seen[2] = 0;
+            }
+            let active: Vec<bool> = (0..3).map(|b| active[b] && seen[b] + t <= rows).collect();
+            let plan = RingPlan::for_slots(shape, &seen, &active, t, Device::Cpu);
+            let part = |i: usize| {
+                let parts: Vec<Tensor> = (0..3).map(|b| all[b][i].narrow(2, seen[b].min(rows), t)).collect();
+                Tensor::cat(&parts, 0)
+            };
+            let (k, v) = cache.extend(&plan, &part(1), &part(2));
+            let found = attention(&part(0), &k, &v, plan.mask());
+            for b in (0..3).filter(|b| active[*b]) {
+                for i in 0..t {
+                    let [q, k, v] = &all[b];
+                    let wanted = expected(q, k, v, seen[b] + i, window);
+                    let found = found.narrow(0, b as i64, 1).narrow(2, i, 1);
+                    let error = (found - wanted).abs().max().double_value(&[]);
+                    assert!(error < 1e-12, "call {call} slot {b} row {i}: {error:e}");
+                }
+                seen[b] += t;
             }
         }
-        let keys = plan.window.min(plan.start.iter().max().copied().unwrap_or(0) + 1);
-        (self.k.narrow(2, 0, keys), self.v.narrow(2, 0, keys))
     }
 
-    /// A chunk may overwrite rows that its first queries still need, so the old rows are taken out first.
-    fn extend_chunk(&mut self, plan: &RingPlan, k: &Tensor, v: &Tensor) -> (Tensor, Tensor) {
-        let start = plan.start[0];
-        let out = [(&mut self.k, k), (&mut self.v, v)].map(|(ring, new)| {
-            let all = Tensor::cat(&[in_order(ring, start, plan.window), new.shallow_clone()], 2);
-            store_tail(ring, new, start, plan.window);
-            all
-        });
-        let [k, v] = out;
-        (k, v)
-    }
-
-    /// A copy that shares nothing with this one.
-    pub fn duplicate(&self) -> Self {
-        Self { k: self.k.copy(), v: self.v.copy() }
-    }
-}
-
-/// The rows present after `start` rows, oldest first; a copy when the ring has wrapped.
-fn in_order(ring: &Tensor, start: i64, window: i64) -> Tensor {
-    let split = start % window;
-    if start <= window {
-        return ring.narrow(2, 0, start);
-    }
-    if split == 0 {
-        return ring.shallow_clone();
-    }
-    Tensor::cat(&[ring.narrow(2, split, window - split), ring.narrow(2, 0, split)], 2)
-}
-
-/// Writes the last `window` of the new rows to their slots.
-fn store_tail(ring: &mut Tensor, new: &Tensor, start: i64, window: i64) {
-    let t = new.size()[2];
-    let kept = t.min(window);
-    let mut done = t - kept;
-    while done < t {
-        let slot = (start + done) % window;
-        let run = (window - slot).min(t - done);
-        ring.narrow(2, slot, run).copy_(&new.narrow(2, done, run));
-        done += run;
+    #[test]
+    fn filling_more_rows_than_there_are_is_refused() {
+        let mut cache = RingCache::new(1, 1, RingShape { window: 3, chunk: 1 }, 2, Kind::Double, Device::Cpu);
+        let rows = Tensor::zeros([1, 4, 2], (Kind::Double, Device::Cpu));
+        assert!(matches!(cache.fill(0, &rows, &rows), Err(NnError::RingFull { rows: 4, capacity: 3 })));
     }
 }

@@ -1,7 +1,7 @@
 //! Building blocks over libtorch: checkpoint reading, linear (with an optional LoRA pair), norms, rotary positions,
 //! attention, ring caches, causal convolutions, device choice.
 //!
-//! Weights never change while a model runs; what a stream remembers is a value owned by the caller (`RingCache`,
+//! Weights never change while a model runs; what a stream remembers is a value owned by the caller ([`RingCache`],
 //! [`ConvState`], [`ConvTrState`]). `tch::Tensor` is `Send` but not `Sync`: one thread owns a model and its states.
 //! Shape letters in comments: B batch, T time, H heads, D head width, C channels, S depformer steps, V vocabulary.
 
@@ -9,17 +9,24 @@ mod attention;
 mod checkpoint;
 mod conv;
 pub mod device;
+mod embedding;
 mod error;
+mod gate;
+pub mod graph;
 mod kv_cache;
 mod linear;
 mod norm;
 mod rope;
+mod shim;
 
-pub use attention::{Mask, attention, band_mask, merge_heads, split_qkv};
-pub use checkpoint::{Checkpoint, dtype_of, tensor_bytes, tensor_from_file};
+pub use attention::{Mask, attention, band_mask, merge_heads, split_qkv, split_rotated};
+pub use checkpoint::{Checkpoint, dtype_of, kind_of, tensor_bytes, tensor_from_file};
 pub use conv::{CausalConv, CausalConvTr, ConvState, ConvTrState, Padding};
+pub use embedding::lookup;
 pub use error::NnError;
-pub use kv_cache::{RingCache, RingPlan};
-pub use linear::{Linear, LoraPair, StepLinear};
+pub use gate::silu_gate;
+pub use graph::CudaGraph;
+pub use kv_cache::{RingCache, RingPlan, RingShape};
+pub use linear::{Linear, LoraPair, StepLinear, without_adapters};
 pub use norm::{LayerNorm, RmsNorm};
 pub use rope::{Rope, RopeTable};

@@ -1,7 +1,26 @@
-use tch::{Kind, Tensor};
+use std::cell::Cell;
+
+use tch::Tensor;
+
+thread_local! {
+    static ADAPTERS_OFF: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work` as if no linear had an adapter, on this thread.
+pub fn without_adapters<T>(work: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ADAPTERS_OFF.set(self.0);
+        }
+    }
+    let _restore = Restore(ADAPTERS_OFF.replace(true));
+    work()
+}
 
 /// Low-rank update of a linear: `y = W x + scaling * B (A x)`. The tensors are the trainable ones themselves; whoever
-/// trains them updates them in place.
+/// trains them updates them in place. In training they are f32 and rounded to the input's kind here, so that gradients
+/// add up in f32; for serving they are of the model's kind and nothing is rounded.
 #[derive(Debug)]
 pub struct LoraPair {
     /// `[rank, in]`, or `[S, rank, in]` for a per-step linear.
@@ -9,6 +28,11 @@ pub struct LoraPair {
     /// `[out, rank]`, or `[S, out, rank]` for a per-step linear.
     pub b: Tensor,
     pub scaling: f64,
+}
+
+/// The adapter in force.
+fn active(lora: &Option<LoraPair>) -> Option<&LoraPair> {
+    lora.as_ref().filter(|_| !ADAPTERS_OFF.get())
 }
 
 /// A linear without bias, weight `[out, in]`.
@@ -25,12 +49,22 @@ impl Linear {
 
     /// `[.., in] -> [.., out]`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        let y = x.linear(&self.weight, None::<&Tensor>);
-        match &self.lora {
+        let y = product(x, &self.weight);
+        match active(&self.lora) {
             None => y,
-            Some(p) => y + x.linear(&p.a, None::<&Tensor>).linear(&p.b, None::<&Tensor>) * p.scaling,
+            Some(p) => y + product(&product(x, &p.a), &p.b) * p.scaling,
         }
     }
+}
+
+/// `x W^T` in the kind of `x`.
+fn product(x: &Tensor, weight: &Tensor) -> Tensor {
+    x.linear(&weight.to_kind(x.kind()), None::<&Tensor>)
+}
+
+/// `[S, N, in] [S, out, in] -> [S, N, out]` in the kind of `x`.
+fn products(x: &Tensor, weights: &Tensor) -> Tensor {
+    x.bmm(&weights.to_kind(x.kind()).transpose(1, 2))
 }
 
 /// One linear per depformer step, weights `[S, out, in]`: training does all steps as one batched product, serving takes
@@ -49,10 +83,10 @@ impl StepLinear {
     /// Every step on its own rows: `[S, N, in] -> [S, N, out]`. The operands are contiguous per step; a strided layout
     /// makes one product per row out of this (performance.md).
     pub fn forward_all(&self, x: &Tensor) -> Tensor {
-        let y = x.bmm(&self.weight.transpose(1, 2));
-        match &self.lora {
+        let y = products(x, &self.weight);
+        match active(&self.lora) {
             None => y,
-            Some(p) => y + x.bmm(&p.a.transpose(1, 2)).bmm(&p.b.transpose(1, 2)) * p.scaling,
+            Some(p) => y + products(&products(x, &p.a), &p.b) * p.scaling,
         }
     }
 
@@ -65,20 +99,10 @@ impl StepLinear {
 
     /// One step: `[.., in] -> [.., out]`.
     pub fn forward_step(&self, step: i64, x: &Tensor) -> Tensor {
-        let y = x.linear(&self.weight.select(0, step), None::<&Tensor>);
-        match &self.lora {
+        let y = product(x, &self.weight.select(0, step));
+        match active(&self.lora) {
             None => y,
-            Some(p) => {
-                let low = x.linear(&p.a.select(0, step), None::<&Tensor>);
-                y + low.linear(&p.b.select(0, step), None::<&Tensor>) * p.scaling
-            }
+            Some(p) => y + product(&product(x, &p.a.select(0, step)), &p.b.select(0, step)) * p.scaling,
         }
-    }
-}
-
-impl LoraPair {
-    /// The update as a matrix in f32, shaped as the weight it belongs to: `scaling * B A`.
-    pub fn delta(&self) -> Tensor {
-        self.b.to_kind(Kind::Float).matmul(&self.a.to_kind(Kind::Float)) * self.scaling
     }
 }

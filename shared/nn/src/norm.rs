@@ -5,20 +5,34 @@ use tch::{Kind, Tensor};
 pub struct RmsNorm {
     /// `[width]`, f32.
     alpha: Tensor,
+    /// As given, which is the kind of the model.
+    given: Tensor,
     eps: f64,
 }
 
 impl RmsNorm {
     /// `alpha` in any shape of `width` elements (files store `[1, 1, width]`).
     pub fn new(alpha: &Tensor, eps: f64) -> Self {
-        Self { alpha: alpha.to_kind(Kind::Float).view(-1), eps }
+        let given = alpha.view(-1);
+        Self { alpha: given.to_kind(Kind::Float), given, eps }
     }
 
+    /// `[.., width] -> [.., width]` in the input's kind.
     pub fn forward(&self, x: &Tensor) -> Tensor {
+        self.forward_as(x, x.kind())
+    }
+
+    /// As [`RmsNorm::forward`], rounded to another kind.
+    pub fn forward_as(&self, x: &Tensor, kind: Kind) -> Tensor {
+        if x.device().is_cuda() {
+            // One kernel instead of eight. It multiplies in another order: one bf16 element in 100,000 is an ulp apart.
+            let alpha = if x.kind() == Kind::Float { &self.alpha } else { &self.given };
+            return x.rms_norm(alpha.size(), Some(alpha), self.eps).to_kind(kind);
+        }
         let wide = x.to_kind(Kind::Float);
         let mean = (&wide * &wide).mean_dim(-1, true, Kind::Float);
         let scale = &self.alpha * (mean + self.eps).rsqrt();
-        (wide * scale).to_kind(x.kind())
+        (wide * scale).to_kind(kind)
     }
 }
 

@@ -21,21 +21,26 @@ impl Rope {
         Self { frequencies: (index * (-max_period.ln() * 2.0 / width as f64)).exp() }
     }
 
-    /// The table for `t` positions from `start[b]` on.
-    pub fn table(&self, start: &[i64], t: i64) -> RopeTable {
-        let device = self.frequencies.device();
-        let start = Tensor::from_slice(start).to_device(device).view([-1, 1]);
-        let positions = (start + Tensor::arange(t, (Kind::Int64, device))).to_kind(Kind::Float);
-        let angles = positions.unsqueeze(-1) * &self.frequencies; // [B, T, D/2]
+    /// The table for positions `[B, T]` i64.
+    #[must_use]
+    pub fn at(&self, positions: &Tensor) -> RopeTable {
+        let angles = positions.to_kind(Kind::Float).unsqueeze(-1) * &self.frequencies; // [B, T, D/2]
         RopeTable { cos: angles.cos().unsqueeze(1), sin: angles.sin().unsqueeze(1) }
+    }
+
+    /// The table for rows 0..t of a whole sequence.
+    #[must_use]
+    pub fn whole(&self, t: i64) -> RopeTable {
+        self.at(&Tensor::arange(t, (Kind::Int64, self.frequencies.device())).unsqueeze(0))
     }
 }
 
 impl RopeTable {
-    /// Rotates `[B, H, T, D]`; computed in f32, returned in the input's kind.
+    /// Rotates `[.., B, H, T, D]`; computed in f32, returned in the input's kind.
     pub fn rotate(&self, x: &Tensor) -> Tensor {
         let size = x.size();
-        let pairs = x.to_kind(Kind::Float).view([size[0], size[1], size[2], size[3] / 2, 2]);
+        let (width, outer) = size.split_last().expect("not a scalar");
+        let pairs = x.to_kind(Kind::Float).reshape([outer, &[width / 2, 2]].concat());
         let (re, im) = (pairs.select(-1, 0), pairs.select(-1, 1));
         let out_re = &re * &self.cos - &im * &self.sin;
         let out_im = re * &self.sin + im * &self.cos;

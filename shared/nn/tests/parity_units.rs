@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use nn::{
-    CausalConv, CausalConvTr, ConvState, ConvTrState, LayerNorm, Mask, Padding, RingCache, RingPlan, RmsNorm,
-    Rope, attention, tensor_from_file,
+    CausalConv, CausalConvTr, LayerNorm, Mask, Padding, RingCache, RingPlan, RingShape, RmsNorm, Rope,
+    attention, tensor_from_file,
 };
 use tch::{Device, Kind, Tensor};
 use weights::SafetensorsFile;
@@ -51,7 +51,8 @@ fn rotary_positions_are_interleaved_and_never_wrap() -> Outcome {
     let (b, _, t, d) = q.size4()?;
     let rope = Rope::new(d, 10_000.0, Device::Cpu);
     for offset in [0, 7, 2990, 250_000] {
-        let table = rope.table(&vec![offset; b as usize], t);
+        let first = Tensor::full([b, 1], offset, (Kind::Int64, Device::Cpu));
+        let table = rope.at(&(first + Tensor::arange(t, (Kind::Int64, Device::Cpu))));
         for x in ["q", "k"] {
             let wanted = data.get(&format!("{x}_off{offset}"));
             assert_close(x, &table.rotate(&data.get(x)), &wanted, TOLERANCE);
@@ -75,92 +76,106 @@ fn norms_follow_the_reference_down_to_tiny_inputs() -> Outcome {
 }
 
 #[test]
+fn the_gated_feed_forward_rounds_where_the_reference_does() -> Outcome {
+    let data = Data::open("feed_forward")?;
+    for (kind, suffix, tolerance) in [("f32", "", TOLERANCE), ("bf16", "_bf16", 0.0)] {
+        let get = |name: &str| data.get(&format!("{name}{suffix}"));
+        let inner = nn::silu_gate(&nn::Linear::new(get("linear_in")).forward(&get("x")));
+        let out = nn::Linear::new(get("linear_out")).forward(&inner);
+        assert_close(kind, &out, &get("out"), tolerance);
+    }
+    assert_close("gelu", &data.get("gelu_in").gelu("none"), &data.get("gelu_out"), TOLERANCE);
+    Ok(())
+}
+
+#[test]
+fn an_id_of_minus_one_is_a_zero_vector() -> Outcome {
+    let data = Data::open("embedding")?;
+    let found = nn::lookup(&data.get("weight"), &data.get("ids").to_kind(Kind::Int64));
+    // The reference turns -2 ("not generated yet") into row 0; here it never reaches a table, and does the same.
+    assert_close("embedding", &found, &data.get("out"), 0.0);
+    Ok(())
+}
+
+#[test]
 fn a_ring_attends_to_its_window_row_by_row_and_in_chunks() -> Outcome {
     let data = Data::open("ring_cache")?;
     let (q, k, v) = (data.get("q"), data.get("k"), data.get("v"));
     let (_, heads, total, width) = q.size4()?;
     let window = data.get("positions_fixed").size()[1];
-    let mut cache = RingCache::new(1, heads, window, width, Kind::Float, Device::Cpu);
+    let chunks = data.ints("chunk_lengths");
+    let shape = RingShape { window, chunk: chunks.iter().copied().max().unwrap_or(1) };
+    let mut cache = RingCache::new(1, heads, shape, width, Kind::Float, Device::Cpu);
+    let one = RingShape { window, chunk: 1 };
+    let mut single = RingCache::new(1, heads, one, width, Kind::Float, Device::Cpu);
     let (keys_after, wanted) = (data.get("keys_after"), data.get("attn_fixed"));
     // What the ring must give: attention over exactly the window, from the whole sequence at once.
     let exact = attention(&q, &k, &v, Mask::Given(&nn::band_mask(total, window, Device::Cpu)));
     let mut start = 0;
-    for (write, t) in data.ints("chunk_lengths").into_iter().enumerate() {
-        let plan = RingPlan::new(&[start], t, window, Device::Cpu);
+    for (write, t) in chunks.into_iter().enumerate() {
+        let plan = RingPlan::for_slots(shape, &[start], &[true], t, Device::Cpu);
         let (keys, values) = cache.extend(&plan, &k.narrow(2, start, t), &v.narrow(2, start, t));
         let found = attention(&q.narrow(2, start, t), &keys, &values, plan.mask());
         assert_close(&format!("rows from {start}"), &found, &exact.narrow(2, start, t), TOLERANCE);
-        assert_close("ring slots", &cache.keys().squeeze_dim(0), &keys_after.get(write as i64), 0.0);
         // The reference drops a key for all but the last row of a chunk in a full ring; ours does not.
         let last = start + t - 1;
         assert_close("last row", &found.narrow(2, t - 1, 1), &wanted.narrow(2, last, 1), TOLERANCE);
+        // A ring of exactly the window, row by row, lies in memory as the reference's.
+        for p in start..start + t {
+            let plan = RingPlan::for_slots(one, &[p], &[true], 1, Device::Cpu);
+            let _ = single.extend(&plan, &k.narrow(2, p, 1), &v.narrow(2, p, 1));
+        }
+        assert_close("ring slots", &single.keys().squeeze_dim(0), &keys_after.get(write as i64), 0.0);
         start += t;
     }
     Ok(())
 }
 
-#[test]
-fn slots_of_one_batch_may_stand_at_different_positions() {
-    tch::manual_seed(1);
-    let draw = || Tensor::randn([2, 3, 9, 4], (Kind::Float, Device::Cpu));
-    let (q, k, v) = (draw(), draw(), draw());
-    let row = |x: &Tensor, p: [i64; 2]| {
-        Tensor::cat(&[x.narrow(0, 0, 1).narrow(2, p[0], 1), x.narrow(0, 1, 1).narrow(2, p[1], 1)], 0)
-    };
-    let window = 5;
-    let mut cache = RingCache::new(2, 3, window, 4, Kind::Float, Device::Cpu);
-    // The second slot starts two rows later: in the first two steps it writes row 0 again and again.
-    for step in 0..9i64 {
-        let start = [step, (step - 2).max(0)];
-        let plan = RingPlan::new(&start, 1, window, Device::Cpu);
-        let (keys, values) = cache.extend(&plan, &row(&k, start), &row(&v, start));
-        let found = attention(&row(&q, start), &keys, &values, plan.mask());
-        for (b, p) in start.into_iter().enumerate() {
-            let (b, first) = (b as i64, (p + 1 - window).max(0));
-            let seen = |x: &Tensor| x.narrow(0, b, 1).narrow(2, first, p + 1 - first);
-            let alone = attention(&q.narrow(0, b, 1).narrow(2, p, 1), &seen(&k), &seen(&v), Mask::All);
-            assert_close(&format!("slot {b} row {p}"), &found.narrow(0, b, 1), &alone, TOLERANCE);
+/// Runs `step` on parts of `x` as long as `chunks`; a part waits until it is a multiple of `unit`, as the reference's
+/// buffers do.
+fn in_chunks(x: &Tensor, chunks: &[i64], unit: i64, mut step: impl FnMut(&Tensor) -> Tensor) -> Tensor {
+    let (mut start, mut waiting, mut parts) = (0, 0, Vec::new());
+    for chunk in chunks {
+        waiting += chunk;
+        let now = waiting / unit * unit;
+        if now > 0 {
+            parts.push(step(&x.narrow(2, start, now)));
+            (start, waiting) = (start + now, waiting - now);
         }
     }
-}
-
-fn run_conv(data: &Data, name: &str, stride: i64, dilation: i64, padding: Padding) {
-    let get = |part: &str| data.get(&format!("{name}.{part}"));
-    let conv = CausalConv::new(get("weight"), data.maybe(&format!("{name}.bias")), stride, dilation, padding);
-    let x = get("x");
-    assert_close(name, &conv.step(&mut ConvState::new(), &x), &get("y"), TOLERANCE);
-    // The reference buffers chunks that do not fill a stride; ours takes whole strides.
-    let chunks = data.ints(&format!("{name}.chunks"));
-    if chunks.iter().any(|c| c % stride != 0) {
-        return;
-    }
-    let (mut state, mut start, mut parts) = (ConvState::new(), 0, Vec::new());
-    for chunk in chunks {
-        parts.push(conv.step(&mut state, &x.narrow(2, start, chunk)));
-        start += chunk;
-    }
-    assert_close(name, &Tensor::cat(&parts, 2), &get("y_stream"), TOLERANCE);
+    Tensor::cat(&parts, 2)
 }
 
 #[test]
 fn convolutions_whole_and_in_chunks_equal_the_reference() -> Outcome {
     let data = Data::open("conv")?;
-    run_conv(&data, "conv_k1", 1, 1, Padding::Zeros);
-    run_conv(&data, "conv_k3_d2", 1, 2, Padding::Zeros);
-    run_conv(&data, "conv_k7", 1, 1, Padding::Zeros);
-    run_conv(&data, "conv_k8_s4", 4, 1, Padding::Zeros);
-    run_conv(&data, "down_replicate_k4_s2", 2, 1, Padding::Replicate);
-    for (name, stride, groups) in [("convtr_k8_s4", 4, 1), ("up_depthwise_k4_s2", 2, 3)] {
+    let names: Vec<String> =
+        data.0.tensors().filter_map(|(n, _)| n.strip_suffix(".weight")).map(str::to_owned).collect();
+    assert!(names.iter().any(|n| n.contains("convtr")) && names.iter().any(|n| n.contains("replicate")));
+    for name in names {
         let get = |part: &str| data.get(&format!("{name}.{part}"));
-        let conv = CausalConvTr::new(get("weight"), data.maybe(&format!("{name}.bias")), stride, groups);
-        let x = get("x");
-        assert_close(name, &conv.step(&mut ConvTrState::new(), &x), &get("y"), TOLERANCE);
-        let (mut state, mut start, mut parts) = (ConvTrState::new(), 0, Vec::new());
-        for chunk in data.ints(&format!("{name}.chunks")) {
-            parts.push(conv.step(&mut state, &x.narrow(2, start, chunk)));
-            start += chunk;
-        }
-        assert_close(name, &Tensor::cat(&parts, 2), &get("y_stream"), TOLERANCE);
+        let (weight, x, y, chunks) =
+            (get("weight"), get("x"), get("y"), data.ints(&format!("{name}.chunks")));
+        let bias = data.maybe(&format!("{name}.bias"));
+        let ((batch, _, t), t_out) = (x.size3()?, y.size()[2]);
+        // Strides and groups follow from the shapes, the dilation only from the name.
+        let (whole, stream) = if t_out > t {
+            let groups = y.size()[1] / weight.size()[1];
+            let conv = CausalConvTr::new(weight, bias, t_out / t, groups);
+            let mut state = conv.state(batch);
+            let stream = in_chunks(&x, &chunks, 1, |x| conv.step(&mut state, x, None));
+            (conv.step(&mut conv.state(batch), &x, None), stream)
+        } else {
+            let dilation = name.split('_').find_map(|part| part.strip_prefix('d')?.parse().ok()).unwrap_or(1);
+            let padding = if name.contains("replicate") { Padding::Replicate } else { Padding::Zeros };
+            let stride = t / t_out;
+            let conv = CausalConv::new(weight, bias, stride, dilation, padding);
+            let mut state = conv.state(batch);
+            let stream = in_chunks(&x, &chunks, stride, |x| conv.step(&mut state, x, None));
+            (conv.step(&mut conv.state(batch), &x, None), stream)
+        };
+        assert_close(&name, &whole, &y, TOLERANCE);
+        assert_close(&format!("{name} in chunks"), &stream, &get("y_stream"), TOLERANCE);
     }
     Ok(())
 }

@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 /// Errors of loading, generating, training inputs and adapters.
 #[derive(Debug, thiserror::Error)]
 pub enum PersonaplexError {
@@ -7,6 +5,8 @@ pub enum PersonaplexError {
     Nn(#[from] nn::NnError),
     #[error(transparent)]
     Weights(#[from] weights::WeightsError),
+    #[error(transparent)]
+    Lora(#[from] weights::lora::LoraError),
     #[error("libtorch: {0}")]
     Torch(#[from] tch::TchError),
     #[error("{what} has shape {found:?}, not {wanted}")]
@@ -15,31 +15,26 @@ pub enum PersonaplexError {
     IdRange { what: &'static str, value: i64, low: i64, high: i64 },
     #[error("{samples} samples are not one frame of {frame}")]
     FrameSize { samples: usize, frame: usize },
-    #[error("a prompt can only be fed to a fresh state; this one has seen {frames} frames")]
-    NotFresh { frames: usize },
+    #[error("a prompt of {rows} rows is longer than the window of {window}")]
+    PromptTooLong { rows: usize, window: i64 },
+    #[error("a prompt with embeddings needs the rows that follow them, one without has none")]
+    PromptRows,
+    #[error("the prompt was fed for another order of the step than the batch's")]
+    OtherOrder,
+    #[error("slot {slot} is not open")]
+    SlotClosed { slot: usize },
+    #[error("values were given for {found} slots of {wanted}")]
+    SlotCount { found: usize, wanted: usize },
     #[error("user codes of frame {frame} are missing and this state does not sample the user")]
     NoUserCodes { frame: usize },
-    #[error("adapter rank {rank} is outside 1..=256")]
-    Rank { rank: i64 },
-    #[error("adapter scaling {scaling} is not a positive number")]
-    Scaling { scaling: f64 },
+    #[error("the voice is for a model of width {found}, this one has {wanted}")]
+    VoiceWidth { found: usize, wanted: i64 },
+    #[error("the voice was encoded with codec {found}, this model has {wanted}")]
+    VoiceCodec { found: String, wanted: String },
+    #[error("a voice of embeddings needs a largest delay of 1, this model has {max_delay}")]
+    VoiceDelays { max_delay: usize },
     #[error("the model already has an adapter")]
     AdapterPresent,
     #[error("the model has no adapter")]
     NoAdapter,
-    #[error("{path} is not an adapter configuration: {detail}")]
-    AdapterConfig { path: PathBuf, detail: String },
-    #[error("the adapter was trained on base {wanted}, this base is {found}")]
-    WrongBase { wanted: String, found: String },
-    #[error("merging {name}: relative error {error:.2e} is above {limit:.0e}")]
-    MergeMismatch { name: String, error: f64, limit: f64 },
-    #[error("cannot {action} {path}: {source}")]
-    Io { action: &'static str, path: PathBuf, source: std::io::Error },
-}
-
-impl PersonaplexError {
-    pub(crate) fn io(action: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_path_buf();
-        move |source| Self::Io { action, path, source }
-    }
 }

@@ -1,5 +1,6 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tch::{Kind, Tensor};
 
 /// Sampling parameters of one session. A temperature of zero means the most likely id.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +18,8 @@ impl Default for Sampling {
     }
 }
 
-/// Draws ids for one session from its own seeded stream, so that sessions do not influence each other.
+/// The random stream of one session. What it draws for a row depends on the seed and the row's number alone, so
+/// sessions of a batch do not influence each other and a resumed session goes on as it would have.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     sampling: Sampling,
@@ -25,127 +27,147 @@ pub struct Sampler {
 }
 
 impl Sampler {
+    #[must_use]
     pub fn new(sampling: Sampling, seed: u64) -> Self {
         Self { sampling, rng: ChaCha8Rng::seed_from_u64(seed) }
     }
 
     /// Always the most likely id.
+    #[must_use]
     pub fn greedy() -> Self {
         let sampling = Sampling { text_temperature: 0.0, audio_temperature: 0.0, ..Sampling::default() };
         Self::new(sampling, 0)
     }
 
-    /// Draws a text id from its logits.
-    pub fn text(&mut self, logits: &[f32]) -> i32 {
-        let (temperature, k) = (self.sampling.text_temperature, self.sampling.text_top_k);
-        self.draw(logits, temperature, k)
+    /// Most ids that a draw of the text head, and of an audio head, looks at.
+    #[must_use]
+    pub fn top_k(&self) -> (usize, usize) {
+        let k = |temperature: f64, k: usize| if temperature > 0.0 { k.max(1) } else { 1 };
+        let s = &self.sampling;
+        (k(s.text_temperature, s.text_top_k), k(s.audio_temperature, s.audio_top_k))
     }
 
-    /// Draws an audio code from its logits.
-    pub fn audio(&mut self, logits: &[f32]) -> i32 {
-        let (temperature, k) = (self.sampling.audio_temperature, self.sampling.audio_top_k);
-        self.draw(logits, temperature, k)
-    }
-
-    fn draw(&mut self, logits: &[f32], temperature: f64, k: usize) -> i32 {
-        let k = k.clamp(1, logits.len());
-        if temperature <= 0.0 {
-            return argmax(logits.iter().copied()) as i32;
+    /// Temperatures and noise for one row: `audio` holds `width` numbers a codebook. Ranks from top-k on get infinite
+    /// noise, which never wins.
+    pub(crate) fn fill(
+        &self,
+        row: u64,
+        temperatures: &mut [f32],
+        text: &mut [f32],
+        audio: &mut [f32],
+        width: usize,
+    ) {
+        temperatures[0] = self.sampling.text_temperature.max(0.0) as f32;
+        temperatures[1] = self.sampling.audio_temperature.max(0.0) as f32;
+        let (text_k, audio_k) = self.top_k();
+        let mut rng = self.rng.clone();
+        rng.set_stream(row);
+        exponentials(&mut rng, text, text_k);
+        for codebook in audio.chunks_exact_mut(width) {
+            exponentials(&mut rng, codebook, audio_k);
         }
-        // u in (0, 1], so the noise is finite and positive except for u = 1, which draws zero and wins: floor it.
-        let noise: Vec<f32> =
-            (0..k).map(|_| (-(1.0 - self.rng.random::<f32>()).ln()).max(f32::MIN_POSITIVE)).collect();
-        choose(logits, temperature as f32, k, &noise) as i32
     }
 }
 
-/// Multinomial over the `k` most likely ids by the exponential race: `argmax(p_i / e_i)`, `noise[i] ~ Exp(1)` for the
-/// i-th most likely id. Probabilities are over the whole vocabulary and not renormalised, which changes no winner.
-pub(crate) fn choose(logits: &[f32], temperature: f32, k: usize, noise: &[f32]) -> usize {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut order: Vec<usize> = (0..logits.len()).collect();
-    let descending = |a: &usize, b: &usize| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b));
-    if k < order.len() {
-        order.select_nth_unstable_by(k - 1, descending);
-        order.truncate(k);
+/// The first `k` numbers of an Exp(1) stream, infinity after them.
+fn exponentials(rng: &mut ChaCha8Rng, out: &mut [f32], k: usize) {
+    let (drawn, rest) = out.split_at_mut(k.min(out.len()));
+    for e in drawn {
+        // u in (0, 1]; u = 1 would draw zero and win whatever its probability: floor it.
+        *e = (-(1.0 - rng.random::<f32>()).ln()).max(f32::MIN_POSITIVE);
     }
-    order.sort_unstable_by(descending);
-    let scores = order.iter().zip(noise).map(|(i, e)| ((logits[*i] - max) / temperature).exp() / e);
-    order[argmax(scores)]
+    rest.fill(f32::INFINITY);
 }
 
-/// First index of the largest value.
-fn argmax(values: impl Iterator<Item = f32>) -> usize {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (i, v) in values.enumerate() {
-        if v > best.1 {
-            best = (i, v);
-        }
-    }
-    best.0
+/// Draws an id per row of `logits` `[B, V]`: multinomial over the k most likely ids by the exponential race
+/// `argmax(p_i / e_i)`, `noise` `[B, k]` ~ Exp(1) for the i-th most likely id. Probabilities are over the whole vocabulary
+/// and not renormalised, which changes no winner. Where `temperature` `[B, 1]` is zero, the most likely id. `[B]`.
+pub(crate) fn draw(logits: &Tensor, temperature: &Tensor, noise: &Tensor) -> Tensor {
+    let logits = logits.to_kind(Kind::Float);
+    let greedy = temperature.le(0.0);
+    let temperature = temperature.masked_fill(&greedy, 1.0);
+    let probabilities = (&logits / temperature).softmax(-1, Kind::Float);
+    let (top, ids) = probabilities.topk(noise.size()[1], -1, true, true);
+    let winner = (top / noise).argmax(-1, true);
+    let drawn = ids.gather(-1, &winner, false);
+    logits.argmax(-1, true).where_self(&greedy, &drawn).squeeze_dim(-1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nn::tensor_from_file;
+    use tch::Device;
+
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+    /// Ids drawn for one text row after another.
+    fn ids(sampler: &Sampler, logits: &[f32], rows: u64) -> Vec<i64> {
+        let k = sampler.top_k().0.min(logits.len());
+        let logits = Tensor::from_slice(logits).unsqueeze(0);
+        (0..rows)
+            .map(|row| {
+                let (mut temperatures, mut text) = ([0.0; 2], vec![0.0; k]);
+                sampler.fill(row, &mut temperatures, &mut text, &mut [], 1);
+                let temperature = Tensor::from_slice(&temperatures[..1]).unsqueeze(0);
+                draw(&logits, &temperature, &Tensor::from_slice(&text).unsqueeze(0)).int64_value(&[0])
+            })
+            .collect()
+    }
 
     #[test]
     fn the_same_seed_draws_the_same_ids_and_top_1_is_greedy() {
         let logits: Vec<f32> = (0..100).map(|i| ((i * 37) % 100) as f32 / 10.0).collect();
-        let draw = |seed| {
-            let mut s = Sampler::new(Sampling::default(), seed);
-            (0..50).map(|_| s.text(&logits)).collect::<Vec<_>>()
-        };
-        assert_eq!(draw(1), draw(1));
-        assert_ne!(draw(1), draw(2));
-        let mut one = Sampler::new(Sampling { text_top_k: 1, ..Sampling::default() }, 3);
-        assert_eq!(one.text(&logits), Sampler::greedy().text(&logits));
+        let of = |seed| ids(&Sampler::new(Sampling::default(), seed), &logits, 50);
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+        let one = Sampler::new(Sampling { text_top_k: 1, ..Sampling::default() }, 3);
+        assert_eq!(ids(&one, &logits, 3), ids(&Sampler::greedy(), &logits, 3));
     }
 
     #[test]
-    fn draws_follow_the_probabilities() {
-        let logits = [0.0f32, (3.0f32).ln(), f32::NEG_INFINITY];
-        let sampling = Sampling { audio_temperature: 1.0, audio_top_k: 250, ..Sampling::default() };
-        let mut sampler = Sampler::new(sampling, 9);
-        let ones = (0..4000).filter(|_| sampler.audio(&logits) == 1).count();
+    fn draws_follow_the_probabilities_and_never_leave_the_top_k() {
+        let logits = [0.0f32, (3.0f32).ln(), f32::NEG_INFINITY, -0.5];
+        let sampling = Sampling { text_temperature: 1.0, text_top_k: 2, ..Sampling::default() };
+        let found = ids(&Sampler::new(sampling, 9), &logits, 4000);
+        let ones = found.iter().filter(|id| **id == 1).count();
         assert!((2880..3120).contains(&ones), "3/4 of 4000 expected, got {ones}");
+        assert!(found.iter().all(|id| *id < 2));
     }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "tests find their data through it")]
-    fn given_the_published_noise_the_published_ids_are_drawn() -> Result<(), Box<dyn std::error::Error>> {
+    fn golden_noise_draws_the_published_ids() -> Outcome {
         let root = std::env::var("PPX_GOLDEN_DIR")
             .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden").into());
         let path = std::path::Path::new(&root).join("personaplex/units/sampler.safetensors");
         let file = weights::SafetensorsFile::open(&path)?;
-        let words = |name: &str| -> Result<(usize, Vec<[u8; 4]>), weights::WeightsError> {
-            let (entry, bytes) = file.tensor(name)?;
-            let width = entry.shape.get(1).map_or(1, |w| *w as usize);
-            Ok((width, bytes.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).collect()))
+        let get = |name: &str| tensor_from_file(&file, name);
+        let logits = get("logits")?;
+        let rows = logits.size()[0];
+        let draw_at = |temperature: f64, noise: &Tensor| {
+            let temperature = Tensor::full([rows, 1], temperature, (Kind::Float, Device::Cpu));
+            draw(&logits, &temperature, noise)
         };
-        let floats = |name: &str| -> Result<(usize, Vec<f32>), weights::WeightsError> {
-            let (width, words) = words(name)?;
-            Ok((width, words.into_iter().map(f32::from_le_bytes).collect()))
-        };
-        let (vocabulary, logits) = floats("logits")?;
-        let cases = [
-            ("token_t10_k200", "noise", 1.0, 200),
-            ("token_t7_k25", "noise", 0.7, 25),
-            ("token_t8_k150", "noise", 0.8, 150),
-            ("seeded_t8_k150", "seeded_exponential_64x150", 0.8, 150),
-        ];
-        for (name, noise, temperature, k) in cases {
-            let (width, noise) = floats(noise)?;
-            for (row, wanted) in words(name)?.1.into_iter().map(i32::from_le_bytes).enumerate() {
-                let logits = &logits[row * vocabulary..(row + 1) * vocabulary];
-                let found = choose(logits, temperature, k, &noise[row * width..(row + 1) * width]);
-                assert_eq!(found as i32, wanted, "{name} row {row}");
-            }
+        let mut cases = 0;
+        for (name, _) in file.tensors() {
+            // token_t{temperature * 10}_k{k} or seeded_t.._k..
+            let Some((kind, rest)) = name.split_once("_t").filter(|_| !name.contains("exponential")) else {
+                continue;
+            };
+            let Some((t, k)) = rest.split_once("_k") else { continue };
+            let (t, k): (f64, i64) = (t.parse()?, k.parse()?);
+            let noise = match kind {
+                "seeded" => get(&format!("seeded_exponential_{rows}x{k}"))?,
+                _ => get("noise")?.narrow(1, 0, k),
+            };
+            let found = draw_at(t / 10.0, &noise);
+            assert_eq!(found, get(name)?.to_kind(Kind::Int64), "{name}");
+            cases += 1;
         }
-        for (row, wanted) in words("token_greedy")?.1.into_iter().map(i32::from_le_bytes).enumerate() {
-            let logits = &logits[row * vocabulary..(row + 1) * vocabulary];
-            assert_eq!(Sampler::greedy().text(logits), wanted, "greedy row {row}");
-        }
+        assert!(cases >= 4, "{cases} cases");
+        let any = Tensor::ones([rows, 1], (Kind::Float, Device::Cpu));
+        assert_eq!(draw_at(0.0, &any), get("token_greedy")?.to_kind(Kind::Int64));
         Ok(())
     }
 }

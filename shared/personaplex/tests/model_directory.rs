@@ -7,10 +7,11 @@ use std::time::Instant;
 use common::Outcome;
 use personaplex::loss::{LossSettings, LossWeights, masked_loss};
 use personaplex::{
-    Adapter, AdapterMeta, Frame, GenState, Given, Lm, LoraConfig, Mimi, PersonaplexError, Sampler, Sampling,
-    merge_model,
+    Adapter, AdapterMeta, BatchOptions, Frame, Given, Lm, LmBatch, LoraConfig, Mimi, Order, PersonaplexError,
+    Prefix, Prompt, Sampler, Sampling,
 };
 use tch::{Device, Kind, Tensor};
+use weights::lora::{LoraError, merge_model};
 use weights::{ModelDir, init_model, sha256_file, verify};
 
 fn random_codes(lm: &Lm, t: i64) -> Tensor {
@@ -85,7 +86,7 @@ fn a_trained_adapter_survives_saving_and_merging() -> Outcome {
     let other = root.path().join("other");
     init_model(&other, "tiny", 1)?;
     let refused = merge_model(&other, &saved, &root.path().join("x"));
-    assert!(matches!(refused, Err(PersonaplexError::WrongBase { .. })));
+    assert!(matches!(refused, Err(LoraError::WrongBase { .. })));
     assert!(!root.path().join("x").exists());
     Ok(())
 }
@@ -117,13 +118,13 @@ fn a_tiny_conversation_runs_much_faster_than_real_time() -> Outcome {
     init_model(&base, "tiny", 0)?;
     let (lm, mimi) = (Lm::load(&base, Device::Cpu, Kind::Float)?, Mimi::load(&base, Device::Cpu)?);
     let config = ModelDir::new(&base).load_config()?;
-    let mut state = GenState::new(&lm);
     let mut frame: Frame = [config.lm.existing_text_padding_id; 17];
     frame[1..9].copy_from_slice(&config.silence_codes);
     frame[9..].copy_from_slice(&config.sine_codes);
-    lm.prefill(&mut state, &[frame; 60])?;
-    let (mut enc, mut dec, mut sampler) =
-        (mimi.new_encoder(), mimi.new_decoder(), Sampler::new(Sampling::default(), 1));
+    let prefix = lm.prefill(&Prompt::of_frames(vec![frame; 60]), Order::Early)?;
+    let mut batch = LmBatch::new(&lm, 1, BatchOptions::default())?;
+    lm.open(&mut batch, 0, &prefix, Sampler::new(Sampling::default(), 1))?;
+    let (mut enc, mut dec) = (mimi.new_encoder(), mimi.new_decoder());
     let frames = 50;
     let mut codes_seen = std::collections::BTreeSet::new();
     let start = Instant::now();
@@ -131,7 +132,7 @@ fn a_tiny_conversation_runs_much_faster_than_real_time() -> Outcome {
         let pcm: Vec<f32> = (0..1920).map(|i| ((f * 1920 + i) as f32 * 0.03).sin() * 0.3).collect();
         let user = mimi.encode_frame(&mut enc, &pcm)?;
         let given = Given { user: Some(user), ..Given::default() };
-        let emitted = lm.step(&mut state, &given, &mut sampler)?.expect("early order");
+        let emitted = lm.step(&mut batch, &[Some(given)])?[0].expect("early order");
         assert_eq!(emitted.frame[9..], user);
         let agent: [i32; 8] = emitted.frame[1..9].try_into()?;
         codes_seen.insert(agent);
@@ -149,7 +150,8 @@ fn models_and_states_can_be_moved_to_the_thread_that_owns_them() {
     fn movable<T: Send>() {}
     movable::<Lm>();
     movable::<Mimi>();
-    movable::<GenState>();
+    movable::<LmBatch>();
+    movable::<Prefix>();
     movable::<personaplex::EncState>();
     movable::<personaplex::DecState>();
     movable::<Sampler>();

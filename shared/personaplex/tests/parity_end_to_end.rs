@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Data, Outcome, arrays, assert_close, json, lm_tiny, mimi_tiny};
-use personaplex::{Frame, GenState, Given, Sampler};
+use personaplex::{BatchOptions, Frame, Given, LmBatch, Order, Prompt, Sampler};
 use tch::{Kind, Tensor};
 
 fn eight(value: &serde_json::Value) -> [i32; 8] {
@@ -38,19 +38,20 @@ fn a_call_with_voice_and_text_prompt_gives_the_published_ids_and_wave() -> Outco
     let tokens = sizes["text_prompt_tokens"].as_array().ok_or("text_prompt_tokens")?;
     let text = tokens.iter().filter_map(|t| t.as_i64()).map(|t| frame(t as i32, silence)).collect();
     let prompt = [voice.iter().map(|v| frame(pad, *v)).collect(), pause.clone(), text, pause].concat();
-    let mut state = GenState::new(&lm);
     // The published package loses the values of its first call.
-    lm.prefill(&mut state, &prompt[1..])?;
+    let prefix = lm.prefill(&Prompt::of_frames(prompt[1..].to_vec()), Order::Early)?;
+    let mut batch = LmBatch::new(&lm, 1, BatchOptions::default())?;
+    lm.open(&mut batch, 0, &prefix, Sampler::greedy())?;
 
     let user_wave: Vec<f32> = Vec::try_from(data.f32("user_wave"))?;
     let user = arrays::<8>(&data.ints("user_codes"));
     let out = arrays::<17>(&data.ints("out_tokens"));
-    let (mut encoder, mut sampler) = (mimi.new_encoder(), Sampler::greedy());
+    let mut encoder = mimi.new_encoder();
     for (i, pcm) in user_wave.chunks_exact(mimi.frame_size()).enumerate() {
         let codes = mimi.encode_frame(&mut encoder, pcm)?;
         assert_eq!(codes, user[i], "user frame {i}");
         let given = Given { user: Some(codes), ..Given::default() };
-        let emitted = lm.step(&mut state, &given, &mut sampler)?.expect("early order");
+        let emitted = lm.step(&mut batch, &[Some(given)])?[0].expect("early order");
         // Its answer to a call is one frame older than ours.
         if let Some(wanted) = out.get(i + 1) {
             assert_eq!(emitted.frame, *wanted, "frame {i}");

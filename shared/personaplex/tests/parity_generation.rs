@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Data, Outcome, arrays, assert_close, golden, lm_config, lm_tiny};
-use personaplex::{Frame, GenOptions, GenState, Given, Lm, Order, Sampler};
+use personaplex::{BatchOptions, Frame, Given, Lm, LmBatch, Order, Prompt, Sampler};
 use tch::{Device, Kind, Tensor};
 
 /// Calls of a golden run, batch entry 0. The published package loses the values of its first call, so its call c is
@@ -15,6 +15,8 @@ struct Run {
     out: Vec<Frame>,
     valid: Vec<bool>,
     hidden: Tensor,
+    text_logits: Option<Tensor>,
+    audio_logits: Option<Tensor>,
 }
 
 impl Run {
@@ -33,6 +35,8 @@ impl Run {
             out: arrays(&ints("out")),
             valid: data.ints("out_valid").into_iter().map(|v| v != 0).collect(),
             hidden: data.f32("hidden").select(1, slot),
+            text_logits: data.maybe("text_logits").map(|x| x.select(1, slot)),
+            audio_logits: data.maybe("audio_logits").map(|x| x.select(1, slot)),
         })
     }
 
@@ -45,164 +49,151 @@ impl Run {
         }
     }
 
+    /// The first frames, all values of which were given.
+    fn frames(&self, count: usize) -> Vec<Frame> {
+        let frame = |call: usize| {
+            let mut frame = [self.text[call]; 17];
+            frame[1..9].copy_from_slice(&self.agent[call]);
+            frame[9..].copy_from_slice(&self.user[call]);
+            frame
+        };
+        (1..=count).map(frame).collect()
+    }
+
     fn calls(&self) -> usize {
         self.user.len()
     }
 }
 
-/// Plays a run in the published order from the first call and compares everything it returned.
-fn check_reference_order(lm: &Lm, run: &Run) -> Outcome {
-    let mut state = GenState::with_options(lm, GenOptions { order: Order::Reference, sample_user: false });
-    let mut sampler = Sampler::greedy();
-    for call in 1..run.calls() {
-        let emitted = lm.step(&mut state, &run.given(call, call), &mut sampler)?;
-        assert_eq!(emitted.is_some(), run.valid[call], "call {call}");
-        if let Some(e) = emitted {
-            assert_eq!(e.frame, run.out[call], "call {call}");
+/// A batch in the given order with one greedy conversation per prompt.
+fn open(
+    lm: &Lm,
+    options: BatchOptions,
+    prompts: &[Vec<Frame>],
+) -> Result<LmBatch, Box<dyn std::error::Error>> {
+    let order = options.order;
+    let mut batch = LmBatch::new(lm, prompts.len(), options)?;
+    for (slot, frames) in prompts.iter().enumerate() {
+        let prefix = lm.prefill(&Prompt::of_frames(frames.clone()), order)?;
+        lm.open(&mut batch, slot, &prefix, Sampler::greedy())?;
+    }
+    Ok(batch)
+}
+
+const REFERENCE: BatchOptions =
+    BatchOptions { order: Order::Reference, sample_user: false, graphs: false, top_k_limit: 1 };
+
+/// Plays runs side by side in the published order from the first call and compares everything they returned; with 8
+/// depformer steps, and with all of them.
+fn check_reference_order(lm: &Lm, runs: &[Run]) -> Outcome {
+    for sample_user in [false, true] {
+        check_reference_steps(lm, runs, BatchOptions { sample_user, ..REFERENCE })?;
+    }
+    Ok(())
+}
+
+fn check_reference_steps(lm: &Lm, runs: &[Run], options: BatchOptions) -> Outcome {
+    let mut batch = open(lm, options, &vec![Vec::new(); runs.len()])?;
+    for call in 1..runs[0].calls() {
+        let given: Vec<_> = runs.iter().map(|run| Some(run.given(call, call))).collect();
+        let emitted = lm.step(&mut batch, &given)?;
+        for (slot, (run, emitted)) in runs.iter().zip(emitted).enumerate() {
+            assert_eq!(emitted.is_some(), run.valid[call], "call {call}");
+            if let Some(e) = emitted {
+                assert_eq!(e.frame, run.out[call], "call {call}");
+            }
+            let (slot, row) = (slot as i64, call as i64 - 1);
+            let hidden = batch.hidden().expect("stepped").get(slot).flatten(0, -1);
+            assert_close(&format!("hidden of call {call}"), &hidden, &run.hidden.get(row), 5e-5);
+            if let Some(wanted) = &run.text_logits {
+                let found = batch.text_logits().expect("stepped").get(slot);
+                assert_close(&format!("text logits of call {call}"), &found, &wanted.get(row), 2e-4);
+            }
+            // No step is made for codebooks after the last one to be sampled. The reference's last step does not see
+            // its first, so its last codebook differs.
+            if let (Some(wanted), Some(found)) = (&run.audio_logits, batch.audio_logits()) {
+                let steps = found.size()[1].min(wanted.size()[1] - 1);
+                let (found, wanted) =
+                    (found.get(slot).narrow(0, 0, steps), wanted.get(row).narrow(0, 0, steps));
+                assert_close(&format!("audio logits of call {call}"), &found, &wanted, 2e-4);
+            }
         }
-        let hidden = state.hidden().expect("fed").reshape([-1]);
-        assert_close(&format!("hidden of call {call}"), &hidden, &run.hidden.get(call as i64 - 1), 5e-5);
     }
     Ok(())
 }
 
 /// Plays a run in the early order after `prefix` prefilled frames: the same frames, one call earlier.
 fn check_early_order(lm: &Lm, run: &Run, prefix: usize) -> Outcome {
-    let mut state = GenState::new(lm);
-    let prompt: Vec<Frame> = (1..=prefix)
-        .map(|call| {
-            let mut frame = [run.text[call]; 17];
-            frame[1..9].copy_from_slice(&run.agent[call]);
-            frame[9..].copy_from_slice(&run.user[call]);
-            frame
-        })
-        .collect();
-    lm.prefill(&mut state, &prompt)?;
-    let mut sampler = Sampler::greedy();
+    let mut batch = open(lm, BatchOptions::default(), &[run.frames(prefix)])?;
     let mut compared = 0;
     for call in prefix + 1..run.calls() {
-        assert_eq!(state.next_frame(), call - 1);
-        assert_eq!(state.forced_frame(), call);
-        let emitted =
-            lm.step(&mut state, &run.given(call, call + 1), &mut sampler)?.expect("early order emits");
+        assert_eq!(batch.next_frame(0)?, call - 1);
+        assert_eq!(batch.forced_frame(0)?, call);
+        let emitted = lm.step(&mut batch, &[Some(run.given(call, call + 1))])?[0].expect("early order emits");
         assert_eq!(emitted.index, call - 1);
         if let Some(wanted) = run.out.get(call + 1) {
             assert_eq!(emitted.frame, *wanted, "frame {}", emitted.index);
             compared += 1;
         }
     }
-    assert!(compared > 30);
+    assert!(compared > 0 && compared == run.calls() - prefix - 2);
     Ok(())
+}
+
+/// Calls of the prompt in a golden run.
+fn prompt_calls(name: &str) -> Result<usize, Box<dyn std::error::Error>> {
+    Ok(Data::open(&format!("personaplex/lm_tiny/{name}.safetensors"))?.ints("n_prompt_calls")[0] as usize)
 }
 
 #[test]
 fn plain_generation_gives_the_published_ids() -> Outcome {
     let (lm, run) = (lm_tiny(Kind::Float)?, Run::open("gen_plain", 0)?);
-    check_reference_order(&lm, &run)?;
-    check_early_order(&lm, &run, 0)
+    check_early_order(&lm, &run, 0)?;
+    check_reference_order(&lm, &[run])
 }
 
 #[test]
-fn a_second_conversation_gives_its_own_ids() -> Outcome {
-    let (lm, run) = (lm_tiny(Kind::Float)?, Run::open("gen_batch2", 1)?);
-    check_reference_order(&lm, &run)?;
-    check_early_order(&lm, &run, 0)
+fn two_conversations_in_one_batch_give_the_published_ids() -> Outcome {
+    let lm = lm_tiny(Kind::Float)?;
+    check_early_order(&lm, &Run::open("gen_batch2", 1)?, 0)?;
+    check_reference_order(&lm, &[Run::open("gen_batch2", 0)?, Run::open("gen_batch2", 1)?])
 }
 
 #[test]
 fn a_prompt_stepped_or_prefilled_gives_the_published_ids() -> Outcome {
     let (lm, run) = (lm_tiny(Kind::Float)?, Run::open("gen_prompt", 0)?);
-    let data = Data::open("personaplex/lm_tiny/gen_prompt.safetensors")?;
-    let prompt = data.ints("n_prompt_calls")[0] as usize;
-    check_reference_order(&lm, &run)?;
     // The first call of the prompt is lost; the others are frames 0..prompt - 2.
-    check_early_order(&lm, &run, prompt - 1)
+    check_early_order(&lm, &run, prompt_calls("gen_prompt")? - 1)?;
+    check_reference_order(&lm, &[run])
 }
 
 #[test]
 fn injections_are_delayed_like_every_other_frame() -> Outcome {
     let (lm, run) = (lm_tiny(Kind::Float)?, Run::open("gen_injection", 0)?);
-    let data = Data::open("personaplex/lm_tiny/gen_injection.safetensors")?;
-    let prompt = data.ints("n_prompt_calls").first().map_or(29, |n| *n as usize);
-    check_reference_order(&lm, &run)?;
-    check_early_order(&lm, &run, prompt - 1)
+    // Its prompt is that of the run without injections.
+    check_early_order(&lm, &run, prompt_calls("gen_prompt")? - 1)?;
+    check_reference_order(&lm, &[run])
 }
 
 #[test]
 fn a_full_ring_sees_its_whole_window() -> Outcome {
-    // The published package loses the oldest key once its ring is full: its window 8 is a correct window 7.
-    let mut config = lm_config("personaplex/lm_tiny", "config.json")?;
+    // The published package loses the oldest key once its ring is full: its window w is a correct window w - 1.
     let run = Run::open("gen_ctx8", 0)?;
+    let config = lm_config("personaplex/lm_tiny", "config.json")?;
     let weights = golden("personaplex/lm_tiny/weights.safetensors");
-    config.context = 7;
-    check_reference_order(&Lm::from_file(&weights, &config, Device::Cpu, Kind::Float)?, &run)?;
-    config.context = 8;
-    let lm = Lm::from_file(&weights, &config, Device::Cpu, Kind::Float)?;
-    let mut state = GenState::with_options(&lm, GenOptions { order: Order::Reference, sample_user: false });
-    let mut first_difference = None;
-    for call in 1..run.calls() {
-        lm.step(&mut state, &run.given(call, call), &mut Sampler::greedy())?;
-        let hidden = state.hidden().expect("fed").reshape([-1]);
-        let difference = (hidden - run.hidden.get(call as i64 - 1)).abs().max().double_value(&[]);
-        if difference > 5e-5 && first_difference.is_none() {
-            first_difference = Some(call);
-        }
-    }
-    assert_eq!(first_difference, Some(8));
-    Ok(())
-}
-
-#[test]
-fn the_stream_equals_the_whole_forward_and_eight_steps_equal_sixteen() -> Outcome {
-    let (lm, run) = (lm_tiny(Kind::Float)?, Run::open("gen_plain", 0)?);
-    let play = |sample_user| -> Result<Vec<Frame>, Box<dyn std::error::Error>> {
-        let mut state = GenState::with_options(&lm, GenOptions { order: Order::Early, sample_user });
-        let mut frames = Vec::new();
-        for call in 1..run.calls() {
-            let e = lm.step(&mut state, &run.given(call, call + 1), &mut Sampler::greedy())?.expect("early");
-            frames.push(e.frame);
-        }
-        Ok(frames)
+    let window = 8;
+    let with = |context| {
+        let config = weights::LmConfig { context, ..config.clone() };
+        Lm::from_file(&weights, &config, Device::Cpu, Kind::Float)
     };
-    let frames = play(false)?;
-    assert_eq!(frames, play(true)?);
-    // Teacher forcing on what was generated predicts exactly that.
-    let t = frames.len() as i64;
-    let flat: Vec<i64> = frames.iter().flatten().map(|v| i64::from(*v)).collect();
-    let codes = Tensor::from_slice(&flat).view([1, t, 17]).transpose(1, 2).contiguous();
-    let out = tch::no_grad(|| lm.forward_train(&codes))?;
-    common::assert_equal("text", &out.text_logits.argmax(-1, false), &codes.select(1, 0));
-    let agent = out.audio_logits.argmax(-1, false).narrow(1, 0, 8);
-    let wanted = codes.narrow(1, 1, 8);
-    common::assert_equal("first codebook", &agent.select(1, 0), &wanted.select(1, 0));
-    let tail = |x: &Tensor| x.narrow(1, 1, 7).narrow(2, 0, t - 1);
-    common::assert_equal("delayed codebooks", &tail(&agent), &tail(&wanted));
-    Ok(())
-}
-
-#[test]
-fn a_copied_prefix_continues_like_the_original() -> Outcome {
-    let (lm, run) = (lm_tiny(Kind::Float)?, Run::open("gen_prompt", 0)?);
-    let mut original = GenState::new(&lm);
-    lm.prefill(&mut original, &run.out[2..12])?;
-    let mut copy = original.duplicate();
-    let mut a = Sampler::new(Default::default(), 5);
-    let mut b = a.clone();
-    for call in 40..60 {
-        let given = Given { user: Some(run.user[call]), ..Given::default() };
-        assert_eq!(lm.step(&mut original, &given, &mut a)?, lm.step(&mut copy, &given, &mut b)?);
+    let (right, wider) = (with(window - 1)?, with(window)?);
+    check_reference_order(&right, std::slice::from_ref(&run))?;
+    let mut batch = open(&wider, REFERENCE, &[Vec::new()])?;
+    for call in 1..=window as usize {
+        wider.step(&mut batch, &[Some(run.given(call, call))])?;
+        let hidden = batch.hidden().expect("stepped").reshape([-1]);
+        let difference = (hidden - run.hidden.get(call as i64 - 1)).abs().max().double_value(&[]);
+        assert_eq!(difference > 5e-5, call == window as usize, "call {call}: {difference:e}");
     }
-    Ok(())
-}
-
-#[test]
-fn missing_user_codes_and_late_prompts_are_refused() -> Outcome {
-    let (lm, run) = (lm_tiny(Kind::Float)?, Run::open("gen_plain", 0)?);
-    let mut state = GenState::new(&lm);
-    assert!(lm.step(&mut state, &Given::default(), &mut Sampler::greedy()).is_err());
-    lm.step(&mut state, &run.given(1, 2), &mut Sampler::greedy())?;
-    assert!(lm.prefill(&mut state, &run.out[2..4]).is_err());
-    let bad = Given { user: Some([lm.config().card as i32; 8]), ..Given::default() };
-    assert!(lm.step(&mut state, &bad, &mut Sampler::greedy()).is_err());
     Ok(())
 }

@@ -18,10 +18,15 @@ fn check_forward(lm: &personaplex::Lm, file: &str, logits_tolerance: f64) -> Out
     let data = Data::open(file)?;
     let codes = data.i64("codes");
     let out = tch::no_grad(|| lm.forward_train(&codes))?;
+    let hidden = tch::no_grad(|| lm.hidden_states(&codes))?;
+    assert_close("hidden", &hidden, &data.f32("hidden"), logits_tolerance / 4.0);
     assert_equal("text_mask", &out.text_mask.unsqueeze(1), &data.i64("text_mask"));
     assert_equal("audio_mask", &out.audio_mask, &data.i64("audio_mask"));
     assert_close("text_logits", &out.text_logits.unsqueeze(1), &data.f32("text_logits"), logits_tolerance);
-    assert_close("audio_logits", &out.audio_logits, &data.f32("audio_logits"), logits_tolerance);
+    // A trimmed set keeps the audio logits of some files only; the losses below are of all of them.
+    if let Some(wanted) = data.maybe("audio_logits") {
+        assert_close("audio_logits", &out.audio_logits, &wanted, logits_tolerance);
+    }
     let streams = codes.size()[1];
     let text = per_position_loss(&out.text_logits, &codes.select(1, 0), &out.text_mask);
     assert_close("text_ce", &text.unsqueeze(1), &data.f32("text_ce"), logits_tolerance);
@@ -36,12 +41,12 @@ fn forward_in_f32_equals_the_published_package() -> Outcome {
 }
 
 #[test]
-fn forward_in_bf16_stays_near_f32() -> Outcome {
-    let data = Data::open("personaplex/lm_tiny/forward_f32.safetensors")?;
+fn forward_in_bf16_equals_the_published_package_in_bf16() -> Outcome {
+    let data = Data::open("personaplex/lm_tiny/forward_bf16.safetensors")?;
     let lm = lm_tiny(Kind::BFloat16)?;
-    let out = tch::no_grad(|| lm.forward_train(&data.i64("codes")))?;
-    // Measured with the published package on the same weights: 0.17 at a standard deviation of 4.
-    assert_close("text_logits", &out.text_logits.unsqueeze(1), &data.f32("text_logits"), 0.3);
+    let hidden = tch::no_grad(|| lm.hidden_states(&data.i64("codes")))?;
+    // The sets' README allows 0.1; with the same rounding points only the order of sums is left.
+    assert_close("hidden", &hidden, &data.f32("hidden"), 0.05);
     Ok(())
 }
 

@@ -19,6 +19,7 @@ use streams::{layout::Codes, tokens::PromptCodes};
 use tch::{Device, Kind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tracing::Span;
+use weights::VoiceFile;
 
 use crate::{InferenceError, InferenceSettings};
 use models::LoadedModel;
@@ -39,13 +40,13 @@ pub struct ModelSource {
     pub codes: PromptCodes,
 }
 
-/// A voice clip: mono, 24 kHz, at the house loudness.
+/// A registered voice.
 #[derive(Debug, Clone)]
-pub struct VoiceClip {
-    /// Hash of the registered file; with the model it names the clip's codes.
+pub struct StoredVoice {
+    /// Hash of the registered file; with the model it names what the engine made of it.
     pub sha256: String,
-    /// Samples.
-    pub pcm: Arc<[f32]>,
+    /// Content.
+    pub file: Arc<VoiceFile>,
 }
 
 /// Everything a conversation starts from.
@@ -54,7 +55,7 @@ pub struct OpenRequest {
     /// The model.
     pub model: ModelSource,
     /// Voice prompt.
-    pub voice: Option<VoiceClip>,
+    pub voice: Option<StoredVoice>,
     /// Tokens of the wrapped text prompt.
     pub prompt_tokens: Vec<i32>,
     /// How tokens are drawn; clamped to sensible bounds.
@@ -131,6 +132,7 @@ pub struct Engine {
     device: Device,
     kind: Kind,
     threads: usize,
+    strict_constants: bool,
 }
 
 impl Engine {
@@ -153,7 +155,8 @@ impl Engine {
             .spawn(move || thread::run(inbox, back, max_models, threads))?;
         let places = Arc::new(Semaphore::new(settings.max_sessions));
         tracing::info!(device = settings.device, dtype = settings.dtype, threads, "engine started");
-        Ok(Self { commands, places, loading: Arc::default(), device, kind, threads })
+        let strict_constants = settings.strict_constants;
+        Ok(Self { commands, places, loading: Arc::default(), device, kind, threads, strict_constants })
     }
 
     /// Takes a place for a conversation; `None` when all are taken.
@@ -208,9 +211,10 @@ impl Engine {
     /// Reads and checks model files on a thread of its own: live conversations go on meanwhile.
     async fn load(&self, source: ModelSource) -> Result<Box<LoadedModel>, InferenceError> {
         let (device, kind, threads) = (self.device, self.kind, self.threads);
+        let strict = self.strict_constants;
         tokio::task::spawn_blocking(move || {
             nn::device::set_threads(threads);
-            LoadedModel::load(&source, device, kind).map(Box::new)
+            LoadedModel::load(&source, device, kind, strict).map(Box::new)
         })
         .await
         .map_err(|e| InferenceError::Engine(e.to_string()))?

@@ -2,31 +2,40 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use domain::ModelId;
-use personaplex::{Lm, Mimi};
-use streams::layout::Codes;
+use personaplex::prompt::{VoicePrompt, system_prompt};
+use personaplex::{Lm, Mimi, Prompt};
+use streams::tokens::PromptCodes;
 use tch::{Device, Kind};
 
-use super::{ModelSource, VoiceClip};
+use super::{ModelSource, OpenRequest, StoredVoice};
 use crate::InferenceError;
 
-/// Voices whose codes are kept per model.
+/// Voices kept ready per model.
 const VOICES_KEPT: usize = 32;
 
-/// Weights of one model, and the codes of voices already encoded with its codec.
+/// Weights of one model, and the voices already made ready for it.
 pub(super) struct LoadedModel {
     pub(super) id: ModelId,
     pub(super) lm: Lm,
     pub(super) mimi: Mimi,
+    /// Hash of the codec's weights.
+    codec_sha256: String,
     /// Most recently used last.
-    voices: RefCell<Vec<(String, Arc<[Codes]>)>>,
+    voices: RefCell<Vec<(String, VoicePrompt)>>,
 }
 
 impl LoadedModel {
     /// Reads a model folder. Every registered file must have its hash, the weights their names and shapes.
-    pub(super) fn load(source: &ModelSource, device: Device, kind: Kind) -> Result<Self, InferenceError> {
+    /// With `strict` the codec must give the configured codes for silence and the marker tone; without it that is a
+    /// warning, since random weights never do.
+    pub(super) fn load(
+        source: &ModelSource,
+        device: Device,
+        kind: Kind,
+        strict: bool,
+    ) -> Result<Self, InferenceError> {
         let failed = |detail: String| InferenceError::Model { model: source.id.to_string(), detail };
         let started = std::time::Instant::now();
         let info = weights::verify(&source.dir).map_err(|e| failed(e.to_string()))?;
@@ -38,28 +47,46 @@ impl LoadedModel {
         }
         let lm = Lm::load(&source.dir, device, kind).map_err(|e| failed(e.to_string()))?;
         let mimi = Mimi::load(&source.dir, device).map_err(|e| failed(e.to_string()))?;
+        check_constants(&mimi, &source.codes, strict).map_err(failed)?;
         let ms = started.elapsed().as_millis() as u64;
         tracing::info!(model = %source.id, parameters = info.lm_parameters, ms, "model loaded");
-        Ok(Self { id: source.id, lm, mimi, voices: RefCell::default() })
+        let codec_sha256 = info.mimi.sha256;
+        Ok(Self { id: source.id, lm, mimi, codec_sha256, voices: RefCell::default() })
     }
 
-    /// Codes of a voice clip, encoded from a fresh codec state.
-    pub(super) fn voice(&self, clip: &VoiceClip) -> Result<Arc<[Codes]>, InferenceError> {
+    /// What a conversation starts with. A voice is made ready once.
+    pub(super) fn prompt(&self, request: &OpenRequest) -> Result<Prompt, InferenceError> {
         let mut voices = self.voices.borrow_mut();
-        let known = voices.iter().position(|(sha256, _)| *sha256 == clip.sha256);
-        let entry = match known {
-            Some(at) => voices.remove(at),
-            None => {
-                let codes = self.mimi.encode(&clip.pcm).map_err(|e| InferenceError::Engine(e.to_string()))?;
-                (clip.sha256.clone(), codes.into())
+        if let Some(voice) = &request.voice {
+            let entry = match voices.iter().position(|(sha256, _)| *sha256 == voice.sha256) {
+                Some(at) => voices.remove(at),
+                None => (voice.sha256.clone(), self.make_ready(voice)?),
+            };
+            voices.push(entry);
+            if voices.len() > VOICES_KEPT {
+                voices.remove(0);
             }
-        };
-        let codes = Arc::clone(&entry.1);
-        voices.push(entry);
-        if voices.len() > VOICES_KEPT {
-            voices.remove(0);
         }
-        Ok(codes)
+        let voice = request.voice.as_ref().and_then(|_| voices.last()).map(|(_, ready)| ready);
+        Ok(system_prompt(voice, &request.prompt_tokens, &request.model.codes))
+    }
+
+    fn make_ready(&self, voice: &StoredVoice) -> Result<VoicePrompt, InferenceError> {
+        VoicePrompt::new(&voice.file, self.lm.config(), &self.mimi, &self.codec_sha256)
+            .map_err(|e| InferenceError::Engine(e.to_string()))
+    }
+}
+
+/// Compares the configured codes of silence and of the marker tone with what the codec gives for them.
+fn check_constants(mimi: &Mimi, codes: &PromptCodes, strict: bool) -> Result<(), String> {
+    let report = mimi.check_constants(&codes.silence, &codes.sine).map_err(|e| e.to_string())?;
+    report.warn();
+    match report.differing().first() {
+        Some((signal, check)) if strict => Err(format!(
+            "its codec gives {:?} for {signal}, its configuration says {:?} (strict_constants)",
+            check.found, check.configured
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -6,10 +6,9 @@ use std::time::Instant;
 
 use domain::frame::SAMPLES_PER_FRAME;
 use domain::session::SamplingParams;
-use personaplex::{DecState, EncState, GenState, Given, Sampler, Sampling};
+use personaplex::{BatchOptions, DecState, EncState, Given, LmBatch, Order, Sampler, Sampling};
 use streams::inject_queue::{Decision, InjectItem, InjectQueue, Rejection};
 use streams::layout::{TEXT, agent_codes};
-use streams::prompt::SystemPrompt;
 use streams::tokens::PromptCodes;
 
 use super::models::LoadedModel;
@@ -18,10 +17,9 @@ use crate::InferenceError;
 
 pub(super) struct Slot {
     model: Rc<LoadedModel>,
-    lm: GenState,
+    lm: LmBatch,
     encoder: EncState,
     decoder: DecState,
-    sampler: Sampler,
     queue: InjectQueue,
     codes: PromptCodes,
     prompt_frames: usize,
@@ -36,21 +34,16 @@ impl Slot {
         request: &OpenRequest,
         place: Place,
     ) -> Result<Self, InferenceError> {
-        let voice = match &request.voice {
-            Some(clip) => model.voice(clip)?.to_vec(),
-            None => Vec::new(),
-        };
-        let prompt = SystemPrompt::new(voice, request.prompt_tokens.clone());
-        let mut lm = GenState::new(&model.lm);
-        model.lm.prefill(&mut lm, &prompt.frames(&request.model.codes)).map_err(failed)?;
+        let prefix = model.lm.prefill(&model.prompt(request)?, Order::Early).map_err(failed)?;
+        let mut lm = LmBatch::new(&model.lm, 1, BatchOptions::default()).map_err(failed)?;
+        model.lm.open(&mut lm, 0, &prefix, sampler(&request.sampling)).map_err(failed)?;
         let mut queue = InjectQueue::new(request.limits);
         queue.begin_conversation();
         Ok(Self {
             encoder: model.mimi.new_encoder(),
             decoder: model.mimi.new_decoder(),
-            sampler: sampler(&request.sampling),
             codes: request.model.codes,
-            prompt_frames: prompt.len(),
+            prompt_frames: prefix.frames(),
             model,
             lm,
             queue,
@@ -74,21 +67,17 @@ impl Slot {
         let user = self.model.mimi.encode_frame(&mut self.encoder, pcm).map_err(failed)?;
         let mut given = Given { user: Some(user), ..Given::default() };
         // Frame 0 comes from the prompt alone and frame 1 is decided in the same call; both are free.
-        let first = self.lm.next_frame() == self.prompt_frames;
+        let first = self.lm.next_frame(0).map_err(failed)? == self.prompt_frames;
         if !first && let Decision::Forced { token } = self.queue.decide() {
             given.text = Some(token);
             given.agent = Some(self.codes.silence);
         }
-        let emitted = self
-            .model
-            .lm
-            .step(&mut self.lm, &given, &mut self.sampler)
-            .map_err(failed)?
+        let emitted = self.model.lm.step(&mut self.lm, &[Some(given)]).map_err(failed)?[0]
             .ok_or_else(|| InferenceError::Engine("no frame was emitted".into()))?;
         if first {
             self.queue.observe(emitted.frame[TEXT]);
         }
-        let ahead = self.lm.decided_text().ok_or_else(|| InferenceError::Engine("no text decided".into()))?;
+        let ahead = self.lm.decided_text(0).map_err(failed)?;
         self.queue.observe(ahead);
         let agent = agent_codes(&emitted.frame);
         let pcm = self.model.mimi.decode_frame(&mut self.decoder, &agent).map_err(failed)?;

@@ -1,14 +1,15 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use domain::session::SamplingParams;
 use futures::FutureExt;
 use inference::InferenceError;
-use inference::engine::{AgentFrame, Conversation, Engine, ModelSource, OpenRequest, VoiceClip};
+use inference::engine::{AgentFrame, Conversation, Engine, ModelSource, OpenRequest, StoredVoice};
 use store::models::NewModel;
 use streams::inject_queue::{InjectEvent, InjectItem, InjectKind, QueueLimits, When};
 use streams::{Codes, PromptCodes};
-use weights::ModelConfig;
+use weights::{ModelConfig, VoiceFile};
 
 use crate::house::{Files, settings, tone};
 
@@ -26,7 +27,7 @@ fn request(files: &Files, model: &NewModel, seed: u64) -> Result<OpenRequest> {
             files: model.files.iter().map(|f| (name(&f.path), f.sha256.clone())).collect(),
             codes: codes()?,
         },
-        voice: Some(VoiceClip { sha256: "tone".into(), pcm: tone().into() }),
+        voice: Some(StoredVoice { sha256: "tone".into(), file: Arc::new(VoiceFile::Samples(tone())) }),
         prompt_tokens: (10..30).collect(),
         sampling: SamplingParams { seed: Some(seed), ..SamplingParams::default() },
         limits: QueueLimits::default(),
@@ -112,7 +113,8 @@ async fn the_same_seed_and_input_give_the_same_tokens_also_after_and_beside_othe
     let engine = Engine::start(&settings(&[])?)?;
     let mut other = request(&files, &model, 9)?;
     other.prompt_tokens = (200..300).collect();
-    other.voice = Some(VoiceClip { sha256: "other".into(), pcm: pcm(3).repeat(20).into() });
+    other.voice =
+        Some(StoredVoice { sha256: "other".into(), file: Arc::new(VoiceFile::Samples(pcm(3).repeat(20))) });
     let dirty = open(&engine, other.clone()).await?;
     assert_eq!(dirty.inject(item("d", (50..70).collect(), When::Immediate)).await?, Ok(0));
     talk(&dirty, 100..130).await?;

@@ -5,4 +5,5 @@ mod house;
 mod limits;
 mod phone;
 mod registry;
+mod voices;
 mod wire;

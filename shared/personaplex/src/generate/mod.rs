@@ -1,6 +1,17 @@
-//! Generation one frame at a time (personaplex.md 1.6): values are given or sampled per stream, delays are applied here.
+//! Streaming generation (personaplex.md 1.6): a batch of conversations, one row each per 80 ms frame.
+//!
+//! Row p of a conversation is complete when its 17 values are known, given or sampled. A frame of user audio makes one
+//! [`Lm::step`](crate::Lm::step): the newest row of every slot goes through the temporal transformer together, the next row is decided from
+//! it. What happens on the device is one function of fixed tensors ([`row`]), so that CUDA can replay it as a graph.
 
-mod state;
-mod step;
+mod batch;
+mod history;
+mod inputs;
+mod prefix;
+mod replay;
+mod row;
 
-pub use state::{Emitted, GenOptions, GenState, Given, Order};
+pub use batch::{BatchOptions, Emitted, Given, LmBatch, Order};
+pub use history::History;
+pub(crate) use history::UNKNOWN;
+pub use prefix::{Prefix, Prompt};

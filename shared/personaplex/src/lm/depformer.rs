@@ -1,10 +1,8 @@
-use nn::{Checkpoint, Mask, RingCache, RingPlan, RmsNorm, StepLinear, attention, merge_heads, split_qkv};
-use tch::{Device, Kind, Tensor};
+use nn::{Checkpoint, Mask, RmsNorm, StepLinear, attention, lookup, merge_heads, silu_gate, split_qkv};
+use tch::Tensor;
 use weights::LmConfig;
 
 use super::EPS;
-use super::embed::lookup;
-use super::temporal::silu_gate;
 use crate::PersonaplexError;
 
 /// One depformer layer (`depformer.layers.{l}`): norms shared by the steps, every linear per step.
@@ -31,10 +29,10 @@ pub(crate) struct Depformer {
     width: i64,
 }
 
-/// Keys and values of the steps of one row.
-pub(crate) struct DepformerState {
-    caches: Vec<RingCache>,
-    step: i64,
+/// Keys and values of the steps of one row, one pair `[B, H, steps, D]` a layer; written anew for every row.
+struct StepCache {
+    k: Tensor,
+    v: Tensor,
 }
 
 impl Layer {
@@ -64,18 +62,13 @@ impl Layer {
         &x + self.linear_out.forward_all(&silu_gate(&gate))
     }
 
-    /// One step of one row per slot: `[B, 1, d] -> [B, 1, d]`.
-    fn forward_step(
-        &self,
-        step: i64,
-        x: &Tensor,
-        heads: i64,
-        cache: &mut RingCache,
-        plan: &RingPlan,
-    ) -> Tensor {
+    /// One step of one row per slot: `[B, 1, d] -> [B, 1, d]`. Sees the steps before it and itself.
+    fn forward_step(&self, step: i64, x: &Tensor, heads: i64, cache: &StepCache) -> Tensor {
         let (q, k, v) = split_qkv(&self.in_proj.forward_step(step, &self.norm1.forward(x)), heads);
-        let (k, v) = cache.extend(plan, &k, &v);
-        let seen = merge_heads(&attention(&q, &k, &v, plan.mask()));
+        cache.k.narrow(2, step, 1).copy_(&k);
+        cache.v.narrow(2, step, 1).copy_(&v);
+        let seen = |x: &Tensor| x.narrow(2, 0, step + 1);
+        let seen = merge_heads(&attention(&q, &seen(&cache.k), &seen(&cache.v), Mask::All));
         let x = x + self.out_proj.forward_step(step, &seen);
         let gate = self.linear_in.forward_step(step, &self.norm2.forward(&x));
         &x + self.linear_out.forward_step(step, &silu_gate(&gate))
@@ -113,25 +106,28 @@ impl Depformer {
         self.output.forward_all(&x)
     }
 
-    /// State for the steps of a new row.
-    pub(crate) fn state(&self, batch: i64, kind: Kind, device: Device) -> DepformerState {
-        let steps = self.audio_emb.len() as i64 + 1;
-        let cache = || RingCache::new(batch, self.heads, steps, self.width, kind, device);
-        DepformerState { caches: self.layers.iter().map(|_| cache()).collect(), step: 0 }
-    }
-
-    /// The next step of a row: hidden `[B, 1, dim]` and the id before this codebook (text, then codebook s - 1) `[B, 1]`
-    /// give logits `[B, 1, V]`.
-    pub(crate) fn step(&self, state: &mut DepformerState, hidden: &Tensor, previous: &Tensor) -> Tensor {
-        let step = state.step;
-        let table = if step == 0 { &self.text_emb } else { &self.audio_emb[step as usize - 1] };
-        let mut x = self.input.forward_step(step, hidden) + lookup(table, previous);
-        let steps = self.audio_emb.len() as i64 + 1;
-        let plan = RingPlan::new(&vec![step; hidden.size()[0] as usize], 1, steps, hidden.device());
-        for (layer, cache) in self.layers.iter().zip(&mut state.caches) {
-            x = layer.forward_step(step, &x, self.heads, cache, &plan);
+    /// The first `steps` codebooks of one row per slot, each predicted from those before it. Hidden `[B, 1, dim]` and the
+    /// row's text id `[B]`; `choose` turns the logits `[B, V]` of codebook s into the id used, `[B]`, which feeds the next
+    /// step.
+    pub(crate) fn row(
+        &self,
+        hidden: &Tensor,
+        text: &Tensor,
+        steps: i64,
+        mut choose: impl FnMut(i64, Tensor) -> Tensor,
+    ) {
+        let size = [hidden.size()[0], self.heads, steps, self.width];
+        let empty = || Tensor::empty(size, (hidden.kind(), hidden.device()));
+        let caches: Vec<StepCache> =
+            self.layers.iter().map(|_| StepCache { k: empty(), v: empty() }).collect();
+        let mut previous = text.shallow_clone();
+        for step in 0..steps {
+            let table = if step == 0 { &self.text_emb } else { &self.audio_emb[step as usize - 1] };
+            let mut x = self.input.forward_step(step, hidden) + lookup(table, &previous.unsqueeze(1));
+            for (layer, cache) in self.layers.iter().zip(&caches) {
+                x = layer.forward_step(step, &x, self.heads, cache);
+            }
+            previous = choose(step, self.output.forward_step(step, &x).squeeze_dim(1));
         }
-        state.step += 1;
-        self.output.forward_step(step, &x)
     }
 }

@@ -1,8 +1,7 @@
-use nn::Checkpoint;
+use nn::{Checkpoint, lookup};
 use tch::Tensor;
 use weights::LmConfig;
 
-use super::ZERO;
 use crate::{Frame, PersonaplexError};
 
 /// Input tables of the 17 streams (`emb.*`, `text_emb`).
@@ -40,10 +39,4 @@ impl Embeddings {
         let ids: Vec<i64> = (0..17).flat_map(|k| rows.iter().map(move |r| i64::from(r[k]))).collect();
         self.forward(&Tensor::from_slice(&ids).view([1, 17, rows.len() as i64]).to_device(self.text.device()))
     }
-}
-
-/// Rows of a table; id -1 gives a zero vector. `[..] -> [.., width]`.
-pub(crate) fn lookup(table: &Tensor, ids: &Tensor) -> Tensor {
-    let x = Tensor::embedding(table, &ids.clamp_min(0), -1, false, false);
-    x * ids.ne(i64::from(ZERO)).unsqueeze(-1)
 }

@@ -1,5 +1,6 @@
 //! The 17-stream language model (personaplex.md 1): temporal transformer over frames, depformer over codebooks.
 
+mod backward;
 mod delays;
 mod depformer;
 mod embed;
@@ -13,10 +14,10 @@ use tch::{Device, Kind, Tensor};
 use weights::{LmConfig, ModelDir, lm_inventory};
 
 use crate::PersonaplexError;
+pub use backward::{LossScale, PassOptions, PassSums};
 use depformer::Depformer;
 use embed::Embeddings;
 use temporal::Temporal;
-pub(crate) use temporal::TemporalState;
 pub use train::TrainOutput;
 pub(crate) use train::target_masks;
 
@@ -37,6 +38,8 @@ pub struct Lm {
     pub(crate) text_linear: Linear,
     pub(crate) depformer: Depformer,
     pub(crate) adapter: Option<crate::LoraConfig>,
+    /// Counts changes of the adapters on the model: captured graphs hold their addresses.
+    pub(crate) revision: u64,
 }
 
 impl Lm {
@@ -65,6 +68,7 @@ impl Lm {
             device,
             kind,
             adapter: None,
+            revision: 0,
         })
     }
 

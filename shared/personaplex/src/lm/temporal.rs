@@ -1,8 +1,8 @@
 use nn::{
-    Checkpoint, Linear, Mask, RingCache, RingPlan, RmsNorm, Rope, RopeTable, attention, band_mask,
-    merge_heads, split_qkv,
+    Checkpoint, Linear, Mask, RingCache, RingPlan, RingShape, RmsNorm, Rope, RopeTable, attention, band_mask,
+    merge_heads, silu_gate, split_rotated,
 };
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 use weights::LmConfig;
 
 use super::EPS;
@@ -17,6 +17,8 @@ pub(crate) struct Layer {
     pub(crate) linear_in: Linear,
     pub(crate) linear_out: Linear,
     heads: i64,
+    /// What products are computed in. The sum that runs through the layers may be wider.
+    kind: Kind,
 }
 
 /// The temporal transformer and its final norm.
@@ -27,12 +29,13 @@ pub(crate) struct Temporal {
     heads: i64,
     width: i64,
     window: i64,
+    kind: Kind,
 }
 
-/// What a stream has fed: keys and values per layer, and the number of rows.
-pub(crate) struct TemporalState {
-    caches: Vec<RingCache>,
-    seen: Vec<i64>,
+/// Positions and mask of a whole sequence. Up to the window plain causal attention is the same as a band.
+pub(crate) struct Whole {
+    rope: RopeTable,
+    band: Option<Tensor>,
 }
 
 impl Layer {
@@ -46,36 +49,34 @@ impl Layer {
             linear_in: Linear::new(get("gating.linear_in.weight")?),
             linear_out: Linear::new(get("gating.linear_out.weight")?),
             heads,
+            kind: file.kind(),
         })
     }
 
-    /// `[B, T, dim] -> [B, T, dim]`; with a cache the keys are the stream's, without one the chunk's own.
-    fn forward(
-        &self,
-        x: &Tensor,
-        rope: &RopeTable,
-        mask: Mask<'_>,
-        cache: Option<(&mut RingCache, &RingPlan)>,
-    ) -> Tensor {
-        let (q, k, v) = split_qkv(&self.in_proj.forward(&self.norm1.forward(x)), self.heads);
-        let (q, k) = (rope.rotate(&q), rope.rotate(&k));
-        let seen = match cache {
-            None => attention(&q, &k, &v, mask),
-            Some((cache, plan)) => {
-                let (k, v) = cache.extend(plan, &k, &v);
-                attention(&q, &k, &v, mask)
-            }
-        };
-        let x = x + self.out_proj.forward(&merge_heads(&seen));
-        let gate = self.linear_in.forward(&self.norm2.forward(&x));
+    /// Rotated queries and keys, and values: `[B, T, dim]` to three of `[B, H, T, D]`.
+    fn project(&self, x: &Tensor, rope: &RopeTable) -> (Tensor, Tensor, Tensor) {
+        split_rotated(&self.in_proj.forward(&self.norm1.forward_as(x, self.kind)), self.heads, rope)
+    }
+
+    /// `[B, T, dim] -> [B, T, dim]` of a whole sequence, with its keys and values `[B, H, T, D]`.
+    pub(crate) fn forward(&self, x: &Tensor, whole: &Whole) -> (Tensor, Tensor, Tensor) {
+        let (q, k, v) = self.project(x, &whole.rope);
+        let mask = whole.band.as_ref().map_or(Mask::Causal, Mask::Given);
+        (self.finish(x, &attention(&q, &k, &v, mask)), k, v)
+    }
+
+    /// The rest of the layer: what attention saw `[B, H, T, D]`, added to its input, then the gated feed-forward.
+    fn finish(&self, x: &Tensor, seen: &Tensor) -> Tensor {
+        let x = x + self.out_proj.forward(&merge_heads(seen));
+        let gate = self.linear_in.forward(&self.norm2.forward_as(&x, self.kind));
         &x + self.linear_out.forward(&silu_gate(&gate))
     }
 }
 
-/// `silu(first half) * second half` of the last dimension.
-pub(crate) fn silu_gate(x: &Tensor) -> Tensor {
-    let half = x.size().last().expect("not a scalar") / 2;
-    x.narrow(-1, 0, half).silu() * x.narrow(-1, half, half)
+/// Serving carries the sum that runs through the layers in f32, where training and the reference round it to bf16 twice a
+/// layer: a stream and a prefill, whose products add up in different orders, then stay nearer to each other.
+fn wide(x: &Tensor) -> Tensor {
+    x.to_kind(Kind::Float)
 }
 
 impl Temporal {
@@ -88,42 +89,59 @@ impl Temporal {
             heads: c.num_heads,
             width,
             window: c.context,
+            kind: file.kind(),
         })
     }
 
-    /// Hidden states of a whole sequence starting at row 0: `[B, T, dim] -> [B, T, dim]`.
-    pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
-        let t = x.size()[1];
-        let rope = self.rope.table(&[0], t);
-        let band = (t > self.window).then(|| band_mask(t, self.window, x.device()));
-        let mask = band.as_ref().map_or(Mask::Causal, Mask::Given);
-        let x = self.layers.iter().fold(x.shallow_clone(), |x, layer| layer.forward(&x, &rope, mask, None));
-        self.out_norm.forward(&x)
-    }
-
-    /// Hidden states of the next rows of a stream.
-    pub(crate) fn step(&self, state: &mut TemporalState, x: &Tensor) -> Tensor {
-        let t = x.size()[1];
-        let rope = self.rope.table(&state.seen, t);
-        let plan = RingPlan::new(&state.seen, t, self.window, x.device());
+    /// Hidden states of a whole sequence starting at row 0: `[B, T, dim] -> [B, T, dim]`. `keep` is shown the keys and
+    /// values `[B, H, T, D]` of every layer in turn.
+    pub(crate) fn forward(&self, x: &Tensor, mut keep: impl FnMut(Tensor, Tensor)) -> Tensor {
+        let whole = self.whole(x.size()[1], x.device());
         let mut x = x.shallow_clone();
-        for (layer, cache) in self.layers.iter().zip(&mut state.caches) {
-            x = layer.forward(&x, &rope, plan.mask(), Some((cache, &plan)));
+        for layer in &self.layers {
+            let (y, k, v) = layer.forward(&x, &whole);
+            x = y;
+            keep(k, v);
         }
-        state.seen.iter_mut().for_each(|s| *s += t);
-        self.out_norm.forward(&x)
+        self.normed(&x)
     }
 
-    /// An empty stream state for `batch` slots.
-    pub(crate) fn state(&self, batch: i64, kind: Kind, device: tch::Device) -> TemporalState {
-        let cache = || RingCache::new(batch, self.heads, self.window, self.width, kind, device);
-        TemporalState { caches: self.layers.iter().map(|_| cache()).collect(), seen: vec![0; batch as usize] }
+    /// As [`Temporal::forward`] with the sums of [`Temporal::step`]: what a stream would have after these rows.
+    pub(crate) fn prefill(&self, x: &Tensor, keep: impl FnMut(Tensor, Tensor)) -> Tensor {
+        self.forward(&wide(x), keep)
     }
-}
 
-impl TemporalState {
-    /// A copy that shares nothing with this one.
-    pub(crate) fn duplicate(&self) -> Self {
-        Self { caches: self.caches.iter().map(RingCache::duplicate).collect(), seen: self.seen.clone() }
+    /// What the layers share when a whole sequence of `t` rows goes through them.
+    pub(crate) fn whole(&self, t: i64, device: Device) -> Whole {
+        let band = (t > self.window).then(|| band_mask(t, self.window, device));
+        Whole { rope: self.rope.whole(t), band }
+    }
+
+    /// The final norm.
+    pub(crate) fn normed(&self, x: &Tensor) -> Tensor {
+        self.out_norm.forward_as(x, self.kind)
+    }
+
+    /// Hidden states of the next row of every slot: `[B, 1, dim] -> [B, 1, dim]`, one cache a layer.
+    pub(crate) fn step(&self, caches: &mut [RingCache], plan: &RingPlan, x: &Tensor) -> Tensor {
+        let rope = self.rope.at(plan.positions());
+        let mut x = wide(x);
+        for (layer, cache) in self.layers.iter().zip(caches) {
+            let (q, k, v) = layer.project(&x, &rope);
+            let (k, v) = cache.extend(plan, &k, &v);
+            x = layer.finish(&x, &attention(&q, &k, &v, plan.mask()));
+        }
+        self.normed(&x)
+    }
+
+    /// Shape of the rings: every row of the window is kept.
+    pub(crate) const fn ring(&self) -> RingShape {
+        RingShape { window: self.window, chunk: 1 }
+    }
+
+    /// Empty caches for `batch` slots, one a layer.
+    pub(crate) fn caches(&self, batch: i64, kind: Kind, device: Device) -> Vec<RingCache> {
+        let cache = |_| RingCache::new(batch, self.heads, self.ring(), self.width, kind, device);
+        self.layers.iter().map(cache).collect()
     }
 }

@@ -23,8 +23,7 @@ impl Lm {
         let (b, t) = self.check_codes(codes)?;
         let _span = tracing::debug_span!("lm.forward_train", batch = b, frames = t).entered();
         let codes = codes.to_device(self.device).to_kind(tch::Kind::Int64);
-        let rows = delays::to_rows(&codes, &self.config.delays, &self.initial_ids());
-        let hidden = self.temporal.forward(&self.embeddings.forward(&rows.narrow(2, 0, t)));
+        let (rows, hidden) = self.rows_and_hidden(&codes);
         let text_logits = self.text_logits(&hidden);
         let targets = rows.narrow(2, 1, t).transpose(1, 2).reshape([b * t, -1]); // [B*T, 17]
         let audio = self.depformer.forward_all(&hidden.reshape([b * t, self.config.dim]), &targets);
@@ -34,12 +33,28 @@ impl Lm {
         Ok(TrainOutput { text_logits, audio_logits, text_mask: masks.0, audio_mask: masks.1 })
     }
 
+    /// Hidden states after the final norm of a whole sequence, `[B, 17, T] -> [B, T, dim]`: position p has seen rows 0 to
+    /// p and predicts row p + 1.
+    pub fn hidden_states(&self, codes: &Tensor) -> Result<Tensor, PersonaplexError> {
+        self.check_codes(codes)?;
+        let codes = codes.to_device(self.device).to_kind(tch::Kind::Int64);
+        Ok(self.rows_and_hidden(&codes).1)
+    }
+
+    /// Model rows `[B, 17, T + 1]` and the hidden states of all but the last.
+    fn rows_and_hidden(&self, codes: &Tensor) -> (Tensor, Tensor) {
+        let rows = delays::to_rows(codes, &self.config.delays, &self.initial_ids());
+        let x = self.embeddings.forward(&rows.narrow(2, 0, codes.size()[2]));
+        let hidden = self.temporal.forward(&x, |_, _| ());
+        (rows, hidden)
+    }
+
     /// Where `codes` `[B, 17, T]` hold targets: text `[B, T]` and audio `[B, 16, T]`.
     pub fn target_masks(&self, codes: &Tensor) -> (Tensor, Tensor) {
         target_masks(codes, self.audio_delays())
     }
 
-    fn audio_delays(&self) -> &[i64] {
+    pub(super) fn audio_delays(&self) -> &[i64] {
         &self.config.delays[1..=self.config.dep_q as usize]
     }
 
@@ -50,7 +65,7 @@ impl Lm {
         ids
     }
 
-    fn check_codes(&self, codes: &Tensor) -> Result<(i64, i64), PersonaplexError> {
+    pub(super) fn check_codes(&self, codes: &Tensor) -> Result<(i64, i64), PersonaplexError> {
         let size = codes.size();
         let streams = self.config.streams() as i64;
         if size.len() != 3 || size[1] != streams || size[0] < 1 || size[2] < 1 {

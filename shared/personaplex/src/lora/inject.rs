@@ -2,8 +2,9 @@ use nn::LoraPair;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Kind, Tensor};
+use weights::lora::{Half, Site, sites};
 
-use super::{Adapter, LoraConfig, Site, sites};
+use super::{Adapter, LoraConfig};
 use crate::{Lm, PersonaplexError};
 
 /// One trainable tensor. It shares its storage with the model: update it in place, with gradients off.
@@ -22,27 +23,41 @@ impl Param {
 }
 
 impl Lm {
-    /// Adds fresh adapters: A uniform in +-1/sqrt(in) from the seed, B zero, so the model's output does not change. Both
-    /// require gradients; everything else stays frozen.
+    /// Adds fresh adapters in f32: A uniform in +-1/sqrt(in) from the seed, B zero, so the model's output does not change.
+    /// Both require gradients; everything else stays frozen.
     pub fn add_lora(&mut self, config: &LoraConfig, seed: u64) -> Result<(), PersonaplexError> {
         config.validate()?;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let (kind, device) = (self.kind, self.device);
-        self.set_lora(config, |site| {
+        let device = self.device;
+        self.set_lora(config, true, |site| {
             let bound = 1.0 / (site.inputs as f32).sqrt();
             let count = site.steps * config.rank * site.inputs;
             let values: Vec<f32> = (0..count).map(|_| rng.random_range(-bound..bound)).collect();
             let a = Tensor::from_slice(&values).view([site.steps, config.rank, site.inputs]);
             let b = Tensor::zeros([site.steps, site.outputs, config.rank], (Kind::Float, device));
-            (a.to_device(device).to_kind(kind), b.to_kind(kind))
+            (a.to_device(device), b)
         })
     }
 
-    /// Puts a stored adapter on the model, trainable.
+    /// Puts a stored adapter on the model, trainable, in f32.
     pub fn set_adapter(&mut self, adapter: &Adapter) -> Result<(), PersonaplexError> {
+        self.put_adapter(adapter, Kind::Float, true)
+    }
+
+    /// Puts a stored adapter on the model for serving, frozen, in the model's kind.
+    pub fn apply_adapter(&mut self, adapter: &Adapter) -> Result<(), PersonaplexError> {
+        self.put_adapter(adapter, self.kind, false)
+    }
+
+    fn put_adapter(
+        &mut self,
+        adapter: &Adapter,
+        kind: Kind,
+        trainable: bool,
+    ) -> Result<(), PersonaplexError> {
         adapter.check(&self.config)?;
-        let (kind, device) = (self.kind, self.device);
-        self.set_lora(adapter.config(), |site| {
+        let device = self.device;
+        self.set_lora(adapter.config(), trainable, |site| {
             let (a, b) = adapter.stacked(site);
             (a.to_device(device).to_kind(kind), b.to_device(device).to_kind(kind))
         })
@@ -52,6 +67,7 @@ impl Lm {
     fn set_lora(
         &mut self,
         config: &LoraConfig,
+        trainable: bool,
         mut make: impl FnMut(&Site) -> (Tensor, Tensor),
     ) -> Result<(), PersonaplexError> {
         if self.adapter.is_some() {
@@ -63,10 +79,11 @@ impl Lm {
             if !site.per_step {
                 (a, b) = (a.squeeze_dim(0), b.squeeze_dim(0));
             }
-            let leaf = |t: Tensor| t.copy().set_requires_grad(true);
+            let leaf = |t: Tensor| t.copy().set_requires_grad(trainable);
             *slot = Some(LoraPair { a: leaf(a), b: leaf(b), scaling: config.scaling });
         }
         self.adapter = Some(config.clone());
+        self.revision += 1;
         Ok(())
     }
 
@@ -74,6 +91,7 @@ impl Lm {
     pub fn remove_lora(&mut self) {
         self.slots().into_iter().for_each(|slot| *slot = None);
         self.adapter = None;
+        self.revision += 1;
     }
 
     /// Shape of the adapters on the model.
@@ -86,9 +104,8 @@ impl Lm {
         let Some(config) = &self.adapter else { return Vec::new() };
         let mut params = Vec::new();
         for (site, pair) in sites(&self.config, config.skip_depformer).iter().zip(self.pairs()) {
-            for (half, tensor) in [("A", &pair.a), ("B", &pair.b)] {
-                let name = format!("{}.lora_{half}.weight", site.module);
-                params.push(Param { name, tensor: tensor.shallow_clone() });
+            for (half, tensor) in [(Half::A, &pair.a), (Half::B, &pair.b)] {
+                params.push(Param { name: half.name(&site.module), tensor: tensor.shallow_clone() });
             }
         }
         params

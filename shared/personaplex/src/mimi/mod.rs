@@ -1,24 +1,40 @@
-//! Mimi, the codec: 24 kHz mono to 8 codes per 80 ms frame and back (personaplex.md 3).
+//! Mimi, the codec: 24 kHz mono to codes at 12.5 Hz and back (personaplex.md 3). Always f32.
 //!
-//! A whole signal is one or a few steps from a fresh state, so whole and streaming are the same code. Always f32.
+//! ```text
+//! wave [B,1,1920n] -> SEANet [B,512,2n] -> transformer -> downsample [B,512,n] -> split RVQ [B,K,n]
+//! codes [B,K,n] -> centroids [B,512,n] -> upsample [B,512,2n] -> transformer -> SEANet [B,1,1920n]
+//! ```
+//!
+//! A stream's memory ([`EncState`], [`DecState`]) has one slot per signal of a batch. Slots start, stop, pause and are
+//! reset independently. A whole signal is one or a few calls from a fresh state, so whole and streaming are the same
+//! code. Both attend to exactly `context` steps (250), where the reference's stream sees 249 once its ring is full and
+//! the published package 249 or 250 in turn: of the choices of personaplex.md 9 the one that equals the whole-signal mask.
 
+mod constants;
 mod quantizer;
+mod replay;
 mod seanet;
+mod signal;
+mod state;
+mod step;
 mod transformer;
 
 use std::path::Path;
+use std::sync::Arc;
 
-use nn::{CausalConv, CausalConvTr, Checkpoint, ConvState, ConvTrState, Padding};
+use nn::{CausalConv, CausalConvTr, Checkpoint, Padding};
 use tch::{Device, Kind, Tensor};
 use weights::{MimiConfig, ModelDir, mimi_inventory};
 
 use crate::PersonaplexError;
 use quantizer::SplitQuantizer;
 use seanet::{SeanetDecoder, SeanetEncoder};
-use transformer::{Transformer, TransformerState};
+use state::Clock;
+use transformer::Transformer;
 
-/// Frames per step when a whole recording is processed: bounds memory and the attention mask.
-const CHUNK_FRAMES: usize = 125;
+pub use constants::{ConstantCheck, ConstantsReport};
+pub use state::{DecState, EncState};
+pub use step::{DecodeTaps, EncodeTaps};
 
 /// The codec's weights.
 pub struct Mimi {
@@ -31,20 +47,8 @@ pub struct Mimi {
     upsample: CausalConvTr,
     decoder_transformer: Transformer,
     decoder: SeanetDecoder,
-}
-
-/// What an encoder stream remembers, for a batch of signals in lockstep.
-pub struct EncState {
-    convs: Vec<ConvState>,
-    transformer: TransformerState,
-    downsample: ConvState,
-}
-
-/// What a decoder stream remembers, for a batch of signals in lockstep.
-pub struct DecState {
-    upsample: ConvTrState,
-    transformer: TransformerState,
-    seanet: seanet::DecoderState,
+    /// Tells this codec's weights from those of another; recorded calls hold addresses.
+    identity: Arc<()>,
 }
 
 impl Mimi {
@@ -69,6 +73,7 @@ impl Mimi {
             upsample: CausalConvTr::new(up, None, config.downsample(), d),
             decoder_transformer: Transformer::load(&file, "decoder_transformer", config)?,
             decoder: SeanetDecoder::load(&file, config)?,
+            identity: Arc::default(),
             config: config.clone(),
             device,
         })
@@ -83,114 +88,53 @@ impl Mimi {
         self.config.frame_size() as usize
     }
 
-    /// A fresh encoder stream.
+    /// Codebooks of a frame: those active in the configuration, up to all of the file.
+    pub fn codebooks(&self) -> i64 {
+        self.config.active_codebooks
+    }
+
+    /// A fresh encoder stream, fed frame by frame.
     pub fn new_encoder(&self) -> EncState {
-        self.new_encoder_batch(1)
+        self.new_encoder_batch(1, 1)
     }
 
-    /// A fresh encoder stream for `batch` signals.
-    pub fn new_encoder_batch(&self, batch: i64) -> EncState {
+    /// Fresh encoder streams for `slots` signals, fed up to `frames_per_call` frames at a time.
+    ///
+    /// # Panics
+    /// When one of them is less than 1.
+    pub fn new_encoder_batch(&self, slots: i64, frames_per_call: i64) -> EncState {
+        let steps = frames_per_call * self.config.downsample();
         EncState {
-            convs: self.encoder.state(),
-            transformer: self.encoder_transformer.state(batch, self.device),
-            downsample: ConvState::new(),
+            recorded: None,
+            clock: Clock::new(slots, frames_per_call),
+            convs: self.encoder.state(slots),
+            transformer: self.encoder_transformer.state(slots, steps, self.device),
+            downsample: self.downsample.state(slots),
         }
     }
 
-    /// A fresh decoder stream.
+    /// A fresh decoder stream, fed frame by frame.
     pub fn new_decoder(&self) -> DecState {
-        self.new_decoder_batch(1)
+        self.new_decoder_batch(1, 1)
     }
 
-    /// A fresh decoder stream for `batch` signals.
-    pub fn new_decoder_batch(&self, batch: i64) -> DecState {
+    /// Fresh decoder streams for `slots` signals, fed up to `frames_per_call` frames at a time.
+    ///
+    /// # Panics
+    /// When one of them is less than 1.
+    pub fn new_decoder_batch(&self, slots: i64, frames_per_call: i64) -> DecState {
+        let steps = frames_per_call * self.config.downsample();
         DecState {
-            upsample: ConvTrState::new(),
-            transformer: self.decoder_transformer.state(batch, self.device),
-            seanet: self.decoder.state(),
+            recorded: None,
+            clock: Clock::new(slots, frames_per_call),
+            upsample: self.upsample.state(slots),
+            transformer: self.decoder_transformer.state(slots, steps, self.device),
+            convs: self.decoder.state(slots),
         }
     }
 
-    /// Latents before quantisation: wave `[B, 1, n * frame] -> [B, C, n]`.
-    pub fn encode_latent(&self, state: &mut EncState, wave: &Tensor) -> Tensor {
-        tch::no_grad(|| {
-            let x = self.encoder.step(&mut state.convs, wave);
-            let x = self.encoder_transformer.step(&mut state.transformer, &x);
-            self.downsample.step(&mut state.downsample, &x)
-        })
-    }
-
-    /// Codes of latents: `[B, C, n] -> [B, 8, n]` i64.
+    /// Codes of latents: `[B, C, n] -> [B, K, n]` i64.
     pub fn quantize(&self, latent: &Tensor) -> Tensor {
         tch::no_grad(|| self.quantizer.encode(latent))
-    }
-
-    /// Latents of codes: `[B, 8, n] -> [B, C, n]`.
-    pub fn dequantize(&self, codes: &Tensor) -> Tensor {
-        tch::no_grad(|| self.quantizer.decode(codes))
-    }
-
-    /// Wave of latents: `[B, C, n] -> [B, 1, n * frame]`.
-    pub fn decode_latent(&self, state: &mut DecState, latent: &Tensor) -> Tensor {
-        tch::no_grad(|| {
-            let x = self.upsample.step(&mut state.upsample, latent);
-            let x = self.decoder_transformer.step(&mut state.transformer, &x);
-            self.decoder.step(&mut state.seanet, &x)
-        })
-    }
-
-    /// One frame of PCM (f32, -1..1) to its codes.
-    pub fn encode_frame(&self, state: &mut EncState, pcm: &[f32]) -> Result<[i32; 8], PersonaplexError> {
-        if pcm.len() != self.frame_size() {
-            return Err(PersonaplexError::FrameSize { samples: pcm.len(), frame: self.frame_size() });
-        }
-        Ok(self.encode_some(state, pcm)[0])
-    }
-
-    /// One frame of codes to its PCM.
-    pub fn decode_frame(&self, state: &mut DecState, codes: &[i32; 8]) -> Result<Vec<f32>, PersonaplexError> {
-        self.decode_some(state, std::slice::from_ref(codes))
-    }
-
-    /// A whole recording from a fresh state; the last frame is filled with zeros.
-    pub fn encode(&self, pcm: &[f32]) -> Result<Vec<[i32; 8]>, PersonaplexError> {
-        let frame = self.frame_size();
-        let mut state = self.new_encoder();
-        let mut out = Vec::with_capacity(pcm.len().div_ceil(frame));
-        for chunk in pcm.chunks(CHUNK_FRAMES * frame) {
-            let mut chunk = chunk.to_vec();
-            chunk.resize(chunk.len().next_multiple_of(frame), 0.0);
-            out.extend(self.encode_some(&mut state, &chunk));
-        }
-        Ok(out)
-    }
-
-    /// A whole recording of codes from a fresh state.
-    pub fn decode(&self, codes: &[[i32; 8]]) -> Result<Vec<f32>, PersonaplexError> {
-        let mut state = self.new_decoder();
-        let mut out = Vec::with_capacity(codes.len() * self.frame_size());
-        for chunk in codes.chunks(CHUNK_FRAMES) {
-            out.extend(self.decode_some(&mut state, chunk)?);
-        }
-        Ok(out)
-    }
-
-    fn encode_some(&self, state: &mut EncState, pcm: &[f32]) -> Vec<[i32; 8]> {
-        let wave = Tensor::from_slice(pcm).view([1, 1, -1]).to_device(self.device);
-        let codes = self.quantize(&self.encode_latent(state, &wave));
-        let flat = Vec::<i64>::try_from(codes.squeeze_dim(0).transpose(0, 1).flatten(0, -1))
-            .expect("flat i64 codes");
-        flat.chunks_exact(8).map(|c| std::array::from_fn(|k| c[k] as i32)).collect()
-    }
-
-    fn decode_some(&self, state: &mut DecState, codes: &[[i32; 8]]) -> Result<Vec<f32>, PersonaplexError> {
-        let high = self.config.quantizer.bins;
-        if let Some(bad) = codes.iter().flatten().find(|c| !(0..high).contains(&i64::from(**c))) {
-            return Err(PersonaplexError::IdRange { what: "audio", value: i64::from(*bad), low: 0, high });
-        }
-        let flat: Vec<i64> = codes.iter().flatten().map(|c| i64::from(*c)).collect();
-        let codes = Tensor::from_slice(&flat).view([1, -1, 8]).transpose(1, 2).to_device(self.device);
-        let wave = self.decode_latent(state, &self.dequantize(&codes));
-        Ok(Vec::<f32>::try_from(wave.flatten(0, -1)).expect("a flat f32 wave"))
     }
 }

@@ -25,6 +25,7 @@ struct Branch {
 pub(super) struct SplitQuantizer {
     first: Branch,
     rest: Branch,
+    bins: i64,
 }
 
 impl Level {
@@ -67,10 +68,11 @@ impl Branch {
         }
     }
 
-    /// Sum of the levels' centroids, projected back. Codes `[B, K, T]`, from stream `first` on.
-    fn decode(&self, codes: &Tensor, first: i64) -> Tensor {
-        let parts = self.levels.iter().enumerate().map(|(i, l)| l.lookup(&codes.select(1, first + i as i64)));
-        self.output.forward(&parts.reduce(|a, b| a + b).expect("at least one level"))
+    /// Sum of the levels' centroids, projected back: codes `[B, K, T]` with 0 to all levels; none for no codes.
+    fn decode(&self, codes: &Tensor) -> Option<Tensor> {
+        let levels = (0..codes.size()[1]).zip(&self.levels);
+        let sum = levels.map(|(i, level)| level.lookup(&codes.select(1, i))).reduce(|a, b| a + b)?;
+        Some(self.output.forward(&sum))
     }
 }
 
@@ -80,6 +82,7 @@ impl SplitQuantizer {
         Ok(Self {
             first: Branch::load(file, "rvq_first", 1)?,
             rest: Branch::load(file, "rvq_rest", c.active_codebooks - 1)?,
+            bins: c.quantizer.bins,
         })
     }
 
@@ -92,8 +95,16 @@ impl SplitQuantizer {
         Tensor::stack(&codes, 1)
     }
 
-    /// `[B, K, T] -> [B, C, T]`.
+    /// `[B, K, T] -> [B, C, T]` of the first K levels, K at least 1. Ids outside the codebook count as the nearest one
+    /// inside: on a GPU a lookup out of range would end the process's use of the device.
     pub(super) fn decode(&self, codes: &Tensor) -> Tensor {
-        (self.first.decode(codes, 0) + self.rest.decode(codes, 1)).transpose(1, 2)
+        let codes = codes.clamp(0, self.bins - 1);
+        let first = self.first.decode(&codes.narrow(1, 0, 1)).expect("the semantic level is always there");
+        let rest = self.rest.decode(&codes.narrow(1, 1, codes.size()[1] - 1));
+        let sum = match rest {
+            Some(rest) => first + rest,
+            None => first,
+        };
+        sum.transpose(1, 2)
     }
 }

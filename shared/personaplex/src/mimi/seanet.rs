@@ -24,10 +24,29 @@ impl Residual {
         })
     }
 
-    fn step(&self, state: &mut ConvState, x: &Tensor) -> Tensor {
-        let inner = self.wide.step(state, &x.elu());
-        // A kernel of one remembers nothing.
-        x + self.point.step(&mut ConvState::new(), &inner.elu())
+    fn state(&self, batch: i64) -> ResidualState {
+        ResidualState { wide: self.wide.state(batch), point: self.point.state(batch) }
+    }
+
+    fn step(&self, state: &mut ResidualState, x: &Tensor, active: Option<&Tensor>) -> Tensor {
+        let inner = self.wide.step(&mut state.wide, &x.elu(), active);
+        x + self.point.step(&mut state.point, &inner.elu(), active)
+    }
+}
+
+struct ResidualState {
+    wide: ConvState,
+    point: ConvState,
+}
+
+impl ResidualState {
+    fn reset(&mut self, slot: i64) {
+        self.wide.reset(slot);
+        self.point.reset(slot);
+    }
+
+    fn slot(&self, slot: i64) -> Vec<Tensor> {
+        self.wide.slot(slot).into_iter().chain(self.point.slot(slot)).collect()
     }
 }
 
@@ -36,6 +55,29 @@ pub(super) struct SeanetEncoder {
     first: CausalConv,
     stages: Vec<(Residual, CausalConv)>,
     last: CausalConv,
+}
+
+pub(super) struct EncoderState {
+    first: ConvState,
+    stages: Vec<(ResidualState, ConvState)>,
+    last: ConvState,
+}
+
+impl EncoderState {
+    pub(super) fn reset(&mut self, slot: i64) {
+        for (residual, down) in &mut self.stages {
+            residual.reset(slot);
+            down.reset(slot);
+        }
+        self.first.reset(slot);
+        self.last.reset(slot);
+    }
+
+    /// Copies of what a slot remembers.
+    pub(super) fn slot(&self, slot: i64) -> Vec<Tensor> {
+        let stages = self.stages.iter().flat_map(|(r, down)| [r.slot(slot), down.slot(slot)]).flatten();
+        stages.chain(self.first.slot(slot)).chain(self.last.slot(slot)).collect()
+    }
 }
 
 impl SeanetEncoder {
@@ -50,19 +92,23 @@ impl SeanetEncoder {
         Ok(Self { first: conv(file, "encoder.model.0", 1)?, stages, last })
     }
 
-    pub(super) fn state(&self) -> Vec<ConvState> {
-        (0..2 + 2 * self.stages.len()).map(|_| ConvState::new()).collect()
+    pub(super) fn state(&self, batch: i64) -> EncoderState {
+        let stage = |(residual, down): &(Residual, CausalConv)| (residual.state(batch), down.state(batch));
+        EncoderState {
+            first: self.first.state(batch),
+            stages: self.stages.iter().map(stage).collect(),
+            last: self.last.state(batch),
+        }
     }
 
     /// `[B, 1, T] -> [B, C, T / hop]`.
-    pub(super) fn step(&self, states: &mut [ConvState], wave: &Tensor) -> Tensor {
-        let [first, middle @ .., last] = states else { unreachable!("made by state()") };
-        let mut x = self.first.step(first, wave);
-        for ((residual, down), state) in self.stages.iter().zip(middle.chunks_exact_mut(2)) {
-            x = residual.step(&mut state[0], &x);
-            x = down.step(&mut state[1], &x.elu());
+    pub(super) fn step(&self, state: &mut EncoderState, wave: &Tensor, active: Option<&Tensor>) -> Tensor {
+        let mut x = self.first.step(&mut state.first, wave, active);
+        for ((residual, down), (residual_state, down_state)) in self.stages.iter().zip(&mut state.stages) {
+            x = residual.step(residual_state, &x, active);
+            x = down.step(down_state, &x.elu(), active);
         }
-        self.last.step(last, &x.elu())
+        self.last.step(&mut state.last, &x.elu(), active)
     }
 }
 
@@ -75,8 +121,25 @@ pub(super) struct SeanetDecoder {
 
 pub(super) struct DecoderState {
     first: ConvState,
-    stages: Vec<(ConvTrState, ConvState)>,
+    stages: Vec<(ConvTrState, ResidualState)>,
     last: ConvState,
+}
+
+impl DecoderState {
+    pub(super) fn reset(&mut self, slot: i64) {
+        for (up, residual) in &mut self.stages {
+            up.reset(slot);
+            residual.reset(slot);
+        }
+        self.first.reset(slot);
+        self.last.reset(slot);
+    }
+
+    /// Copies of what a slot remembers.
+    pub(super) fn slot(&self, slot: i64) -> Vec<Tensor> {
+        let stages = self.stages.iter().flat_map(|(up, r)| [vec![up.slot(slot)], r.slot(slot)]).flatten();
+        stages.chain(self.first.slot(slot)).chain(self.last.slot(slot)).collect()
+    }
 }
 
 impl SeanetDecoder {
@@ -93,21 +156,22 @@ impl SeanetDecoder {
         Ok(Self { first: conv(file, "decoder.model.0", 1)?, stages, last })
     }
 
-    pub(super) fn state(&self) -> DecoderState {
+    pub(super) fn state(&self, batch: i64) -> DecoderState {
+        let stage = |(up, residual): &(CausalConvTr, Residual)| (up.state(batch), residual.state(batch));
         DecoderState {
-            first: ConvState::new(),
-            stages: self.stages.iter().map(|_| (ConvTrState::new(), ConvState::new())).collect(),
-            last: ConvState::new(),
+            first: self.first.state(batch),
+            stages: self.stages.iter().map(stage).collect(),
+            last: self.last.state(batch),
         }
     }
 
     /// `[B, C, T] -> [B, 1, T * hop]`.
-    pub(super) fn step(&self, state: &mut DecoderState, x: &Tensor) -> Tensor {
-        let mut x = self.first.step(&mut state.first, x);
+    pub(super) fn step(&self, state: &mut DecoderState, x: &Tensor, active: Option<&Tensor>) -> Tensor {
+        let mut x = self.first.step(&mut state.first, x, active);
         for ((up, residual), (up_state, residual_state)) in self.stages.iter().zip(&mut state.stages) {
-            x = up.step(up_state, &x.elu());
-            x = residual.step(residual_state, &x);
+            x = up.step(up_state, &x.elu(), active);
+            x = residual.step(residual_state, &x, active);
         }
-        self.last.step(&mut state.last, &x.elu())
+        self.last.step(&mut state.last, &x.elu(), active)
     }
 }

@@ -1,4 +1,7 @@
-use nn::{Checkpoint, LayerNorm, Linear, RingCache, RingPlan, Rope, attention, merge_heads, split_qkv};
+use nn::{
+    Checkpoint, LayerNorm, Linear, RingCache, RingPlan, RingShape, Rope, attention, merge_heads,
+    split_rotated,
+};
 use tch::{Device, Kind, Tensor};
 use weights::MimiConfig;
 
@@ -27,10 +30,26 @@ pub(super) struct Transformer {
     window: i64,
 }
 
-/// Keys and values per layer and the number of steps seen.
+/// Keys and values of every layer for a batch of slots. Who owns it counts the steps of each slot.
 pub(super) struct TransformerState {
     caches: Vec<RingCache>,
-    seen: Vec<i64>,
+    shape: RingShape,
+}
+
+impl TransformerState {
+    pub(super) fn shape(&self) -> RingShape {
+        self.shape
+    }
+
+    pub(super) fn reset(&mut self, slot: i64) {
+        self.caches.iter_mut().for_each(|cache| cache.clear(slot));
+    }
+
+    /// Copies of what a slot remembers.
+    pub(super) fn slot(&self, slot: i64) -> Vec<Tensor> {
+        let rows = |cache: &RingCache| <[Tensor; 2]>::from(cache.rows(slot, self.shape.capacity()));
+        self.caches.iter().flat_map(rows).collect()
+    }
 }
 
 impl Layer {
@@ -67,29 +86,27 @@ impl Transformer {
         })
     }
 
-    pub(super) fn state(&self, batch: i64, device: Device) -> TransformerState {
-        let cache = || RingCache::new(batch, self.heads, self.window, self.width, Kind::Float, device);
-        TransformerState {
-            caches: self.layers.iter().map(|_| cache()).collect(),
-            seen: vec![0; batch as usize],
-        }
+    /// Rings for calls of up to `chunk` steps. A query sees exactly `context` keys however the steps are grouped: the
+    /// ring is longer than the window by what one call overwrites.
+    pub(super) fn state(&self, batch: i64, chunk: i64, device: Device) -> TransformerState {
+        let shape = RingShape { window: self.window, chunk };
+        let cache = || RingCache::new(batch, self.heads, shape, self.width, Kind::Float, device);
+        TransformerState { caches: self.layers.iter().map(|_| cache()).collect(), shape }
     }
 
-    /// `[B, C, T] -> [B, C, T]`.
-    pub(super) fn step(&self, state: &mut TransformerState, x: &Tensor) -> Tensor {
+    /// `[B, C, T] -> [B, C, T]` for the rows of a plan.
+    pub(super) fn step(&self, state: &mut TransformerState, plan: &RingPlan, x: &Tensor) -> Tensor {
         let mut x = x.transpose(1, 2); // [B, T, C]
-        let t = x.size()[1];
-        let rope = self.rope.table(&state.seen, t);
-        let plan = RingPlan::new(&state.seen, t, self.window, x.device());
+        let rope = self.rope.at(plan.positions());
         for (layer, cache) in self.layers.iter().zip(&mut state.caches) {
-            let (q, k, v) = split_qkv(&layer.in_proj.forward(&layer.norm1.forward(&x)), self.heads);
-            let (k, v) = cache.extend(&plan, &rope.rotate(&k), &v);
-            let seen = merge_heads(&attention(&rope.rotate(&q), &k, &v, plan.mask()));
-            x += layer.out_proj.forward(&seen) * &layer.scale1;
+            let (q, k, v) =
+                split_rotated(&layer.in_proj.forward(&layer.norm1.forward(&x)), self.heads, &rope);
+            let (k, v) = cache.extend(plan, &k, &v);
+            let seen = merge_heads(&attention(&q, &k, &v, plan.mask()));
+            x = &x + layer.out_proj.forward(&seen) * &layer.scale1;
             let inner = layer.linear1.forward(&layer.norm2.forward(&x)).gelu("none");
             x = &x + layer.linear2.forward(&inner) * &layer.scale2;
         }
-        state.seen.iter_mut().for_each(|s| *s += t);
         x.transpose(1, 2)
     }
 }

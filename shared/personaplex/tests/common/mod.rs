@@ -9,7 +9,7 @@ use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 use weights::{LmConfig, MimiConfig, SafetensorsFile};
 
-pub type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 #[expect(clippy::disallowed_methods, reason = "where golden data lies is the choice of who runs the tests")]
 pub fn golden(name: &str) -> PathBuf {

@@ -1,0 +1,71 @@
+// What libtorch's C++ API has and tch does not: CUDA graphs, device memory figures, numeric switches.
+//
+// Every function that can fail returns a message in malloc'd memory (null: it worked), to be freed with nn_error_free.
+// No exception leaves. `device` is a CUDA device number that exists.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+extern "C" {
+
+struct NnGraph;
+
+// Mirrored by `MemoryFigures` in src/shim.rs; bytes.
+struct NnMemory {
+    uint64_t allocated;
+    uint64_t allocated_peak;
+    uint64_t reserved;
+    uint64_t reserved_peak;
+    uint64_t total;
+};
+
+void nn_error_free(char* message);
+
+// context.cpp
+const char* nn_torch_version();
+char* nn_tf32_set(bool allow);
+char* nn_tf32_get(bool* allowed);
+char* nn_bf16_reduction_set(bool allow);
+char* nn_cudnn_attention_set(bool allow);
+
+// graph.cpp, or without_cuda.cpp where libtorch has no CUDA part
+char* nn_graph_begin(int device, NnGraph* pool, NnGraph** out);
+char* nn_graph_end(NnGraph* graph);
+void nn_graph_abandon(NnGraph* graph);
+char* nn_graph_replay(NnGraph* graph);
+void nn_graph_free(NnGraph* graph);
+char* nn_cuda_synchronize(int device);
+char* nn_cuda_memory(int device, NnMemory* out);
+char* nn_cuda_reset_peak(int device);
+char* nn_cuda_empty_cache(int device);
+char* nn_cuda_name(int device, char* out, size_t size);
+
+}  // extern "C"
+
+namespace nn {
+
+inline char* message(const char* text) {
+    char* copy = strdup(text);
+    if (copy == nullptr) {
+        std::abort();  // An error must not read as success.
+    }
+    return copy;
+}
+
+// Runs `work`; an exception becomes a message.
+template <typename Work>
+char* caught(Work work) noexcept {
+    try {
+        work();
+        return nullptr;
+    } catch (const std::exception& error) {
+        return message(error.what());
+    } catch (...) {
+        return message("unknown C++ exception");
+    }
+}
+
+}  // namespace nn
