@@ -47,6 +47,10 @@ test-torch-free: ## The tests of the crates that need no libtorch
 test-golden: ## The parity tests against golden data (PPX_GOLDEN_DIR, default tests/golden)
 	@.ci/lib/test.sh golden
 
+.PHONY: parity-live
+parity-live: ## The golden tests against three fresh random models made with the published Python package
+	@.ci/lib/parity-live.sh
+
 .PHONY: test-ui
 test-ui: ## Swagger UI in headless Chromium against the running stack (needs chromium and npm)
 	@.ci/lib/test.sh ui
