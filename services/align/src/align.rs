@@ -1,5 +1,6 @@
 //! One dialogue: mono and report in, stereo and sidecar out.
 
+use aligner::Aligner;
 use audio::Waveform;
 use audio::mix::{Boundary, Segment, route_stereo};
 use domain::dialogue::DialogueRecord;
@@ -8,8 +9,10 @@ use domain::manifest::Sidecar;
 use domain::render::RenderReport;
 use streams::offsets::place_injections;
 
+use crate::checks::{self, Limits};
 use crate::error::AlignError;
 use crate::gates;
+use crate::hearing::hear_words;
 use crate::words::{Repairs, TimedWords, time_words};
 
 /// An aligned dialogue.
@@ -35,17 +38,50 @@ pub fn align(
     mono: &Waveform,
     max_estimated_share: f64,
 ) -> Result<Aligned, AlignError> {
-    let id = || record.id.clone();
-    let (channels, rate) = (mono.channels.len(), mono.rate);
-    let [samples] = mono.channels.as_slice() else {
-        return Err(AlignError::Format { id: id(), channels, rate });
-    };
-    if rate != SAMPLE_RATE {
-        return Err(AlignError::Format { id: id(), channels, rate });
+    let samples = samples(record, mono)?;
+    let report = RenderReport { duration_ms: mono.duration_ms(), ..report.clone() };
+    let timed = time_words(record, &report)?;
+    finish(record, &report, samples, timed, max_estimated_share, Vec::new())
+}
+
+/// Aligns a dialogue by its sound; of the report only the place of every turn is used.
+///
+/// # Errors
+/// As [`align`].
+pub fn align_acoustically(
+    aligner: &Aligner,
+    record: &DialogueRecord,
+    report: &RenderReport,
+    mono: &Waveform,
+    limits: &Limits,
+) -> Result<Aligned, AlignError> {
+    let samples = samples(record, mono)?;
+    let report = RenderReport { duration_ms: mono.duration_ms(), ..report.clone() };
+    let (timed, readings) = hear_words(aligner, record, &report, mono)?;
+    let heard = checks::faults(&timed, &readings, samples, limits);
+    finish(record, &report, samples, timed, limits.max_estimated_share, heard)
+}
+
+fn samples<'a>(record: &DialogueRecord, mono: &'a Waveform) -> Result<&'a [f32], AlignError> {
+    match mono.channels.as_slice() {
+        [samples] if mono.rate == SAMPLE_RATE => Ok(samples),
+        channels => {
+            Err(AlignError::Format { id: record.id.clone(), channels: channels.len(), rate: mono.rate })
+        }
     }
-    let timed = time_words(record, &RenderReport { duration_ms: mono.duration_ms(), ..report.clone() })?;
+}
+
+fn finish(
+    record: &DialogueRecord,
+    report: &RenderReport,
+    samples: &[f32],
+    timed: TimedWords,
+    max_estimated_share: f64,
+    heard: Vec<String>,
+) -> Result<Aligned, AlignError> {
     let stereo = sides(&timed, samples)?;
     let mut faults = gates::faults(&timed, samples, &stereo, max_estimated_share);
+    faults.extend(heard);
     let mut injections = record.context_injections.clone();
     let frames = u32::try_from(frames_for_samples(samples.len())).unwrap_or(u32::MAX);
     if let Err(error) = place_injections(&mut injections, &timed.turns, frames) {

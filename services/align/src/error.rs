@@ -33,6 +33,9 @@ pub enum AlignError {
         /// Rate found.
         rate: u32,
     },
+    /// The acoustic model cannot be read.
+    #[error(transparent)]
+    Model(#[from] aligner::AlignerError),
     /// Sound cannot be read or written.
     #[error(transparent)]
     Audio(#[from] audio::AudioError),

@@ -1,5 +1,8 @@
 //! The align job: dialogues of a shard, one after the other.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aligner::Aligner;
 use audio::wav::{WavLimits, encode_pcm16, parse};
 use chassis::{Completion, JobContext, JobError, JobHandler};
 use domain::ErrorCode;
@@ -8,7 +11,7 @@ use domain::render::RenderReport;
 use store::datasets::Dataset;
 use store::dialogues::{AlignmentFacts, Dialogue, of_dataset};
 
-use crate::align::{Aligned, align};
+use crate::align::{Aligned, align, align_acoustically};
 use crate::error::AlignError;
 use crate::{AlignSettings, Backend};
 
@@ -18,8 +21,26 @@ const MAX_SECONDS: f64 = 4.0 * 3600.0;
 /// Aligns dialogues.
 #[derive(Debug, Clone)]
 pub struct AlignHandler {
-    /// `[align]`
-    pub settings: AlignSettings,
+    settings: AlignSettings,
+    /// Read with the first job. A model that was missing is looked for again: it may have been installed since.
+    model: Arc<Mutex<Option<Arc<Aligner>>>>,
+}
+
+impl AlignHandler {
+    /// Aligns with these settings.
+    #[must_use]
+    pub fn new(settings: AlignSettings) -> Self {
+        Self { settings, model: Arc::default() }
+    }
+
+    /// The acoustic model; blocks while it is read.
+    fn model(&self) -> Result<Arc<Aligner>, AlignError> {
+        let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*model {
+            Some(model) => Ok(model.clone()),
+            None => Ok(model.insert(Arc::new(Aligner::open(&self.settings.model)?)).clone()),
+        }
+    }
 }
 
 fn failed(detail: impl std::fmt::Display) -> JobError {
@@ -68,11 +89,15 @@ impl AlignHandler {
         let wav = ctx.artifacts.get_verified(&render.wav, &render.wav_sha256).await?;
         let report: RenderReport = ctx.artifacts.get_json(&render.report).await?;
         let base = format!("{folder}/{}", record.id);
-        let (backend, share) = (self.settings.backend, self.settings.max_estimated_share);
+        let handler = self.clone();
         let work = move || -> Result<(Aligned, Vec<u8>), AlignError> {
             let mono = parse(&wav, &WavLimits { max_seconds: MAX_SECONDS, max_channels: 2 })?;
-            let aligned = match backend {
-                Backend::Native => align(&record, &report, &mono, share)?,
+            let limits = handler.settings.limits();
+            let aligned = match handler.settings.backend {
+                Backend::Acoustic => {
+                    align_acoustically(&*handler.model()?, &record, &report, &mono, &limits)?
+                }
+                Backend::Native => align(&record, &report, &mono, limits.max_estimated_share)?,
             };
             let stereo = encode_pcm16(&aligned.stereo)?;
             Ok((aligned, stereo))

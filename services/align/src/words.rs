@@ -24,7 +24,7 @@ pub struct Repairs {
 }
 
 /// Words and turns with their times.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimedWords {
     /// Every written token of every turn that is said, in order.
     pub words: Vec<AlignedWord>,
@@ -46,15 +46,8 @@ pub struct TimedWords {
 /// When the report is of another script.
 pub fn time_words(record: &DialogueRecord, report: &RenderReport) -> Result<TimedWords, AlignError> {
     check_turns(record, report)?;
-    let mut repairs = Repairs::default();
-    let reported = sorted(report.words.as_deref().unwrap_or_default(), &mut repairs);
-    let mut done = TimedWords {
-        words: Vec::new(),
-        turns: Vec::new(),
-        repairs,
-        cramped: Vec::new(),
-        unmeasured: Vec::new(),
-    };
+    let mut done = TimedWords::default();
+    let reported = sorted(report.words.as_deref().unwrap_or_default(), &mut done.repairs);
     for (turn, place) in record.turns.iter().zip(&report.turns) {
         let text = clean_turn(&turn.text);
         let tokens: Vec<&str> = text.split_whitespace().collect();
@@ -80,7 +73,7 @@ pub fn time_words(record: &DialogueRecord, report: &RenderReport) -> Result<Time
 }
 
 impl TimedWords {
-    fn add(&mut self, turn: &Turn, tokens: &[&str], measured: &[Option<Span>], window: Span) {
+    pub(crate) fn add(&mut self, turn: &Turn, tokens: &[&str], measured: &[Option<Span>], window: Span) {
         let Some(placed) = fill(tokens, measured, window) else {
             self.cramped.push(turn.index);
             self.turns.push(timed_turn(turn, window));
@@ -102,7 +95,7 @@ impl TimedWords {
     }
 }
 
-fn check_turns(record: &DialogueRecord, report: &RenderReport) -> Result<(), AlignError> {
+pub(crate) fn check_turns(record: &DialogueRecord, report: &RenderReport) -> Result<(), AlignError> {
     let (found, expected) = (report.turns.len(), record.turns.len());
     if found != expected {
         return Err(AlignError::TurnCount { id: record.id.clone(), found, expected });
@@ -156,12 +149,12 @@ fn measured(
     spans
 }
 
-fn timed_turn(turn: &Turn, (start_ms, end_ms): Span) -> AlignedTurn {
+pub(crate) fn timed_turn(turn: &Turn, (start_ms, end_ms): Span) -> AlignedTurn {
     AlignedTurn { index: turn.index, speaker: turn.speaker, start_ms, end_ms, text: turn.text.clone() }
 }
 
 /// Turns without sound: from the end of the one before to the start of the next one with sound.
-fn place_silent(turns: &mut [AlignedTurn], duration_ms: u64) {
+pub(crate) fn place_silent(turns: &mut [AlignedTurn], duration_ms: u64) {
     let mut next_start = duration_ms;
     for turn in turns.iter_mut().rev() {
         if turn.end_ms == 0 {

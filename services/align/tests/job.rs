@@ -64,8 +64,15 @@ async fn an_align_job_leaves_stereo_sidecar_and_facts_and_fails_on_damaged_sound
     let done = Completion::Rendered { dataset, renders: renders.clone(), voices: Vec::new() };
     store::leases::finish(&store, ctx.claim, done).await?;
 
-    let handler =
-        AlignHandler { settings: AlignSettings { backend: Backend::Native, max_estimated_share: 0.15 } };
+    let settings = AlignSettings {
+        backend: Backend::Native,
+        model: "none".into(),
+        max_estimated_share: 0.15,
+        max_edit_rate: 0.02,
+        min_coverage: 0.85,
+        min_speech_ratio_db: 20.0,
+    };
+    let handler = AlignHandler::new(settings.clone());
     let spec = JobSpec::Align { dataset_id: dataset, rows };
     let ctx = claimed(&store, &artifacts, &spec).await?;
     let done = handler.run(&ctx, spec.clone()).await?;
@@ -80,6 +87,18 @@ async fn an_align_job_leaves_stereo_sidecar_and_facts_and_fails_on_damaged_sound
     artifacts.get_verified(&facts[0].sidecar, &facts[0].sidecar_sha256).await?;
     let sidecar: Sidecar = artifacts.get_json(&facts[0].sidecar).await?;
     assert!(sidecar.context_injections.iter().all(|i| i.frame_offset.is_some()));
+
+    let acoustic = AlignSettings { backend: Backend::Acoustic, ..settings };
+    let ctx = claimed(&store, &artifacts, &spec).await?;
+    let error = AlignHandler::new(acoustic.clone()).run(&ctx, spec.clone()).await.expect_err("no model");
+    assert!(matches!(&error, JobError::Permanent(ErrorCode::AlignmentFailed, _)), "{error}");
+    assert!(error.to_string().contains("pocketsphinx-en-us"), "{error}");
+    let model = "/usr/share/pocketsphinx/model/en-us".into();
+    let ctx = claimed(&store, &artifacts, &spec).await?;
+    let done = AlignHandler::new(AlignSettings { model, ..acoustic }).run(&ctx, spec.clone()).await?;
+    let Completion::Aligned { alignments, .. } = &done else { anyhow::bail!("{done:?}") };
+    let heard = |fault: &String| fault.contains("words are heard");
+    assert!(alignments[0].1.faults.iter().any(heard), "tones are no words: {:?}", alignments[0].1.faults);
 
     artifacts.put(&renders[0].1.wav, "not what was rendered").await?;
     let ctx = claimed(&store, &artifacts, &spec).await?;
