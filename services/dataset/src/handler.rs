@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use chassis::{Completion, JobContext, JobError, JobHandler};
 use domain::ErrorCode;
-use domain::dataset::{DatasetSpec, DatasetSummary};
+use domain::dataset::DatasetSpec;
 use domain::dialogue::DialogueRecord;
 use domain::job::{JobKind, JobSpec};
 use serde::Serialize;
@@ -14,10 +14,12 @@ use store::dialogues::{Dialogue, Split, of_dataset};
 
 use crate::DatasetSettings;
 use crate::check::{Passed, Reason, check};
-use crate::layout::{
-    DatasetCard, Publisher, SCHEMA_VERSION, content_sha256, json_lines, manifest_entry, records_file,
-};
+use crate::layout::{Publisher, json_lines, records_file};
+use crate::publish::{self, CardMeta, Entry, internal, invalid};
+use crate::report::Report;
+use crate::report::facts::DialogueFacts;
 use crate::split::{Candidate, held_out};
+use crate::tokenizer::{NamedTokenizer, newest};
 
 /// Puts datasets together.
 #[derive(Debug, Clone)]
@@ -32,23 +34,6 @@ struct Reject {
     id: String,
     row: u32,
     reasons: Vec<Reason>,
-}
-
-/// A dialogue that is published.
-#[derive(Debug)]
-struct Kept {
-    row: u32,
-    record: DialogueRecord,
-    passed: Passed,
-    eval: bool,
-}
-
-fn invalid(detail: impl std::fmt::Display) -> JobError {
-    JobError::permanent(ErrorCode::InvalidDataset, detail)
-}
-
-fn internal(error: impl std::fmt::Display) -> JobError {
-    JobError::permanent(ErrorCode::Internal, error)
 }
 
 #[chassis::async_trait]
@@ -69,12 +54,26 @@ impl JobHandler for AssembleHandler {
         }
         let prefix = format!("{}/published", Dataset::prefix(dataset_id));
         let mut publisher = Publisher::new(ctx.artifacts.clone(), prefix);
-        let (kept, rejects) = self.sort_out(ctx, &mut publisher, dialogues).await?;
+        let tokenizer = newest(&ctx.store, &ctx.artifacts).await?;
+        let (kept, rejects) = self.sort_out(ctx, &mut publisher, dialogues, tokenizer.as_ref()).await?;
         let kept = on_sides(kept, &rejects, &dataset.spec)?;
         ctx.check()?;
-        write_lists(&mut publisher, &dataset.name, &kept, &rejects).await?;
-        let summary = write_card(&mut publisher, &dataset, &kept, &rejects).await?;
+        let lines = json_lines(&rejects).map_err(internal)?;
+        publish::write_lists(&mut publisher, &records_file(&dataset.name), &kept, lines).await?;
+        let meta = CardMeta {
+            name: &dataset.name,
+            domain: &dataset.spec.domain,
+            seed: dataset.spec.seed,
+            eval_fraction: dataset.spec.eval_fraction,
+            license: &self.settings.license,
+        };
+        let rejected = u32::try_from(rejects.len()).unwrap_or(u32::MAX);
+        let summary = publish::write_card(&mut publisher, &meta, &kept, rejected).await?;
         publisher.remove_others().await?;
+        let facts: Vec<DialogueFacts> = kept.iter().map(|k| k.facts.clone()).collect();
+        let named = tokenizer.as_ref().map(|t| t.model.as_str());
+        let report = Report::new(&dataset.name, &summary, &facts, named, None);
+        publish::write_report(&ctx.artifacts, dataset_id, &report).await?;
         let splits = kept
             .iter()
             .map(|k| (k.row, if k.eval { Split::Eval } else { Split::Train }))
@@ -91,14 +90,15 @@ impl AssembleHandler {
         ctx: &JobContext,
         publisher: &mut Publisher,
         dialogues: Vec<Dialogue>,
-    ) -> Result<(Vec<Kept>, Vec<Reject>), JobError> {
+        tokenizer: Option<&NamedTokenizer>,
+    ) -> Result<(Vec<Entry>, Vec<Reject>), JobError> {
         let (total, mut kept, mut rejects) = (dialogues.len() as u64, Vec::new(), Vec::new());
         let mut voices = BTreeSet::new();
         for (done, dialogue) in (1..).zip(dialogues) {
             ctx.check()?;
             let (row, id) = (dialogue.row, dialogue.record.id.clone());
             let voice = dialogue.render.as_ref().map(|r| r.agent_voice.clone());
-            match self.one(ctx, publisher, dialogue).await? {
+            match self.one(ctx, publisher, dialogue, tokenizer).await? {
                 Ok(dialogue) => {
                     voices.extend(voice);
                     kept.push(dialogue);
@@ -115,7 +115,7 @@ impl AssembleHandler {
             let bytes = ctx.artifacts.get_verified(&voice.artifact, &voice.sha256).await?;
             publisher.put(&format!("speaker_samples/{name}.wav"), bytes).await?;
         }
-        kept.sort_by(|a: &Kept, b: &Kept| a.record.id.cmp(&b.record.id));
+        kept.sort_by(|a: &Entry, b: &Entry| a.record.id.cmp(&b.record.id));
         rejects.sort_by(|a: &Reject, b: &Reject| a.id.cmp(&b.id));
         Ok((kept, rejects))
     }
@@ -125,7 +125,8 @@ impl AssembleHandler {
         ctx: &JobContext,
         publisher: &mut Publisher,
         dialogue: Dialogue,
-    ) -> Result<Result<Kept, Vec<Reason>>, JobError> {
+        tokenizer: Option<&NamedTokenizer>,
+    ) -> Result<Result<Entry, Vec<Reason>>, JobError> {
         let Dialogue { row, record, render: Some(render), alignment: Some(alignment), .. } = dialogue else {
             let detail = "the dialogue was not rendered or not aligned".to_owned();
             return Ok(Err(vec![Reason { code: "not_aligned", detail }]));
@@ -136,11 +137,15 @@ impl AssembleHandler {
         let (checked, wav, json): (DialogueRecord, Bytes, Bytes) =
             (record.clone(), stereo.clone(), sidecar.clone());
         let longest = self.settings.max_audio_seconds;
-        let outcome =
-            tokio::task::spawn_blocking(move || check(&checked, &alignment.faults, &wav, &json, longest))
-                .await
-                .map_err(|error| JobError::transient(ErrorCode::Internal, error))?;
-        let passed = match outcome {
+        let tokenizer = tokenizer.map(|t| t.tokenizer.clone());
+        let outcome = tokio::task::spawn_blocking(move || {
+            let passed = check(&checked, &alignment.faults, &wav, &json, longest)?;
+            let facts = publish::facts(&checked, &json, &wav, longest, tokenizer.as_deref());
+            Ok::<(Passed, DialogueFacts), Vec<Reason>>((passed, facts))
+        })
+        .await
+        .map_err(|error| JobError::transient(ErrorCode::Internal, error))?;
+        let (passed, facts) = match outcome {
             Ok(passed) => passed,
             Err(reasons) => return Ok(Err(reasons)),
         };
@@ -149,11 +154,11 @@ impl AssembleHandler {
         publisher.put(&format!("stereo_wav/{id}.wav"), stereo).await?;
         publisher.put(&format!("stereo_wav/{id}.json"), sidecar).await?;
         publisher.put(&format!("scripts/{id}.txt"), passed.script.clone()).await?;
-        Ok(Ok(Kept { row, record, passed, eval: false }))
+        Ok(Ok(Entry { row, record, passed, facts, eval: false }))
     }
 }
 
-fn on_sides(mut kept: Vec<Kept>, rejects: &[Reject], spec: &DatasetSpec) -> Result<Vec<Kept>, JobError> {
+fn on_sides(mut kept: Vec<Entry>, rejects: &[Reject], spec: &DatasetSpec) -> Result<Vec<Entry>, JobError> {
     let candidates: Vec<Candidate> =
         kept.iter().map(|k| Candidate::new(&k.record.id, &k.record.text_prompt)).collect();
     let Some(eval) = held_out(&candidates, spec.seed, spec.eval_fraction) else {
@@ -170,68 +175,4 @@ fn on_sides(mut kept: Vec<Kept>, rejects: &[Reject], spec: &DatasetSpec) -> Resu
     };
     kept.iter_mut().zip(eval).for_each(|(dialogue, eval)| dialogue.eval = eval);
     Ok(kept)
-}
-
-async fn write_lists(
-    publisher: &mut Publisher,
-    name: &str,
-    kept: &[Kept],
-    rejects: &[Reject],
-) -> Result<(), JobError> {
-    for (file, eval) in [("dataset/train.jsonl", false), ("dataset/eval.jsonl", true)] {
-        let lines: Vec<_> = kept
-            .iter()
-            .filter(|k| k.eval == eval)
-            .map(|k| manifest_entry(&k.record.id, k.passed.duration_ms))
-            .collect();
-        publisher.put(file, json_lines(&lines).map_err(internal)?).await?;
-    }
-    let records: Vec<&DialogueRecord> = kept.iter().map(|k| &k.record).collect();
-    publisher.put(&records_file(name), json_lines(&records).map_err(internal)?).await?;
-    publisher.put("rejects.jsonl", json_lines(rejects).map_err(internal)?).await?;
-    Ok(())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "milliseconds of a dataset are far below 2^53")]
-async fn write_card(
-    publisher: &mut Publisher,
-    dataset: &Dataset,
-    kept: &[Kept],
-    rejects: &[Reject],
-) -> Result<DatasetSummary, JobError> {
-    let files = publisher.files();
-    let count =
-        |eval: bool| u32::try_from(kept.iter().filter(|k| k.eval == eval).count()).unwrap_or(u32::MAX);
-    let models: BTreeSet<&str> = kept.iter().map(|k| k.record.model.as_str()).collect();
-    let milliseconds: u64 = kept.iter().map(|k| k.passed.duration_ms).sum();
-    let summary = DatasetSummary {
-        train_dialogues: count(false),
-        eval_dialogues: count(true),
-        rejected_dialogues: u32::try_from(rejects.len()).unwrap_or(u32::MAX),
-        audio_s: milliseconds as f64 / 1000.0,
-        words: kept.iter().map(|k| k.passed.words).sum(),
-        injections: kept.iter().map(|k| k.passed.injections).sum(),
-        content_sha256: content_sha256(&files),
-    };
-    let card = DatasetCard {
-        schema_version: SCHEMA_VERSION,
-        name: dataset.name.clone(),
-        domain: dataset.spec.domain.clone(),
-        seed: dataset.spec.seed,
-        eval_fraction: dataset.spec.eval_fraction,
-        train_dialogues: summary.train_dialogues,
-        eval_dialogues: summary.eval_dialogues,
-        rejected_dialogues: summary.rejected_dialogues,
-        audio_s: summary.audio_s,
-        words: summary.words,
-        injections: summary.injections,
-        generator_models: models.into_iter().map(str::to_owned).collect(),
-        cost_microusd: kept.iter().map(|k| k.record.cost_microusd).sum(),
-        content_sha256: summary.content_sha256.clone(),
-        files,
-    };
-    let mut bytes = serde_json::to_vec_pretty(&card).map_err(internal)?;
-    bytes.push(b'\n');
-    publisher.put("dataset.json", bytes).await?;
-    Ok(summary)
 }

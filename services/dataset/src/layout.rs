@@ -44,10 +44,14 @@ pub struct DatasetCard {
     pub files: Vec<DatasetFile>,
 }
 
-/// Hash of a list of files: SHA-256 over `path`, NUL, hash, newline of each, sorted by path.
+/// The dataset card: derived from the other files and the dataset's name, and so no part of the content.
+pub const README: &str = "README.md";
+
+/// Hash of a list of files: SHA-256 over `path`, NUL, hash, newline of each but [`README`], sorted by path.
 #[must_use]
 pub fn content_sha256(files: &[DatasetFile]) -> String {
-    let mut lines: Vec<String> = files.iter().map(|f| format!("{}\0{}\n", f.path, f.sha256)).collect();
+    let content = files.iter().filter(|f| f.path != README);
+    let mut lines: Vec<String> = content.map(|f| format!("{}\0{}\n", f.path, f.sha256)).collect();
     lines.sort();
     sha256_hex(lines.concat().as_bytes())
 }
@@ -120,6 +124,18 @@ impl Publisher {
         files
     }
 
+    /// Hash and size of a file written before.
+    #[must_use]
+    pub fn file(&self, path: &str) -> Option<&DatasetFile> {
+        self.files.iter().find(|f| f.path == path)
+    }
+
+    /// Artifact key of a path.
+    #[must_use]
+    pub fn key(&self, path: &str) -> String {
+        format!("{}/{path}", self.prefix)
+    }
+
     /// Removes what an earlier attempt with other settings left, and is not part of the dataset.
     ///
     /// # Errors
@@ -155,6 +171,7 @@ mod tests {
         assert_eq!(a, content_sha256(&[file("b", "2"), DatasetFile { bytes: 9, ..file("a", "1") }]));
         assert_ne!(a, content_sha256(&[file("a", "2"), file("b", "1")]));
         assert_eq!(content_sha256(&[]), sha256_hex(b""));
+        assert_eq!(content_sha256(&[file(README, "1")]), content_sha256(&[]), "the card is derived");
     }
 
     #[test]

@@ -204,7 +204,13 @@ impl World {
     async fn assemble(&self) -> anyhow::Result<(JobContext, Result<Completion, JobError>)> {
         let spec = JobSpec::Assemble { dataset_id: self.dataset };
         let ctx = self.claimed(spec.clone()).await?;
-        let handler = AssembleHandler { settings: DatasetSettings { max_audio_seconds: 60.0 } };
+        let handler = AssembleHandler {
+            settings: DatasetSettings {
+                max_audio_seconds: 60.0,
+                max_unpacked_bytes: 1 << 30,
+                license: "other".into(),
+            },
+        };
         let outcome = handler.run(&ctx, spec).await;
         Ok((ctx, outcome))
     }

@@ -59,6 +59,42 @@ impl DatasetSpec {
     }
 }
 
+/// What to import, and how.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ImportSpec {
+    /// Where the files are.
+    pub source: ImportSource,
+    /// Label of the agent's words in the sidecars; none finds it among the labels in use (`SPEAKER_BROKER`,
+    /// `SPEAKER_MAIN`, `MODEL`, `SPEAKER_AGENT`, `AGENT`, `BROKER`).
+    #[serde(default)]
+    pub main_speaker_label: Option<String>,
+    /// Share held out where the source names no eval manifest.
+    pub eval_fraction: f64,
+    /// Seed of that choice.
+    #[serde(default)]
+    pub seed: u64,
+    /// Licence for the card; none takes the one of the source's `README.md`.
+    #[serde(default)]
+    pub license: Option<String>,
+    /// Leaves voice prompts out, for sources whose voices are not audio (`.pt`).
+    #[serde(default)]
+    pub drop_voices: bool,
+    /// Puts the script's words in the place of recognised ones, at their times.
+    #[serde(default)]
+    pub script_words: bool,
+}
+
+/// Where the files of an import are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ImportSource {
+    /// A folder or archive below the server's import folder.
+    Path(String),
+    /// An archive that was uploaded before.
+    Upload(crate::UploadId),
+}
+
 /// A file of a published dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct DatasetFile {

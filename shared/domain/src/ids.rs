@@ -93,6 +93,8 @@ typed_id!(/// A durable unit of work.
     JobId, "job", "job");
 typed_id!(/// A set of samples.
     DatasetId, "dataset", "ds");
+typed_id!(/// An archive sent to be imported.
+    UploadId, "upload", "upl");
 typed_id!(/// One generated dialogue.
     DialogueId, "dialogue", "dlg");
 typed_id!(/// One training.

@@ -16,6 +16,8 @@ pub enum JobKind {
     Align,
     /// Check, split and publish the dataset (dataset).
     Assemble,
+    /// Read a dataset made elsewhere and publish it (dataset).
+    Import,
     /// Train adapters and merge them (trainer).
     Train,
     /// Play eval dialogues against a model (evaluation).
@@ -26,11 +28,12 @@ pub enum JobKind {
 
 impl JobKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Generate,
         Self::Render,
         Self::Align,
         Self::Assemble,
+        Self::Import,
         Self::Train,
         Self::Evaluate,
         Self::Compare,
@@ -44,6 +47,7 @@ impl JobKind {
             Self::Render => "render",
             Self::Align => "align",
             Self::Assemble => "assemble",
+            Self::Import => "import",
             Self::Train => "train",
             Self::Evaluate => "evaluate",
             Self::Compare => "compare",
@@ -191,6 +195,11 @@ pub enum JobSpec {
         /// The dataset being built.
         dataset_id: DatasetId,
     },
+    /// Import the dataset.
+    Import {
+        /// The dataset with what to import.
+        dataset_id: DatasetId,
+    },
     /// Train.
     Train {
         /// The run with its specification.
@@ -217,6 +226,7 @@ impl JobSpec {
             Self::Render { .. } => JobKind::Render,
             Self::Align { .. } => JobKind::Align,
             Self::Assemble { .. } => JobKind::Assemble,
+            Self::Import { .. } => JobKind::Import,
             Self::Train { .. } => JobKind::Train,
             Self::Evaluate { .. } => JobKind::Evaluate,
             Self::Compare { .. } => JobKind::Compare,
@@ -230,7 +240,8 @@ impl JobSpec {
             Self::Generate { dataset_id, .. }
             | Self::Render { dataset_id, .. }
             | Self::Align { dataset_id, .. }
-            | Self::Assemble { dataset_id } => dataset_id.to_string(),
+            | Self::Assemble { dataset_id }
+            | Self::Import { dataset_id } => dataset_id.to_string(),
             Self::Train { run_id } => run_id.to_string(),
             Self::Evaluate { evaluation_id } => evaluation_id.to_string(),
             Self::Compare { comparison_id } => comparison_id.to_string(),

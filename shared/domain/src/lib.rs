@@ -12,6 +12,7 @@ pub mod error;
 pub mod evaluation;
 pub mod event;
 pub mod frame;
+pub mod hint;
 pub mod ids;
 pub mod injection;
 pub mod job;

@@ -47,6 +47,17 @@ pub enum Completion {
         /// Side of each design row.
         splits: Vec<(u32, Split)>,
     },
+    /// Dataset imported and published.
+    Imported {
+        /// The dataset.
+        dataset: DatasetId,
+        /// Its facts.
+        summary: DatasetSummary,
+        /// Records with their sides; the position is the row.
+        dialogues: Vec<(DialogueRecord, Split)>,
+        /// Voices of its prompts; registered when new.
+        voices: Vec<NewVoice>,
+    },
     /// Run trained and merged.
     Trained {
         /// The run.
@@ -98,6 +109,18 @@ pub(crate) async fn apply(tx: &mut Tx, done: Completion) -> Result<Value> {
         }
         Completion::Assembled { dataset, summary, splits } => {
             dialogues::set_splits(tx, dataset, &splits).await?;
+            datasets::publish(tx, dataset, &summary).await?;
+            json!({ "summary": summary })
+        }
+        Completion::Imported { dataset, summary, dialogues: imported, voices: used } => {
+            let (records, sides): (Vec<_>, Vec<_>) = imported.into_iter().unzip();
+            let records: Vec<(u32, DialogueRecord)> = (0..).zip(records).collect();
+            dialogues::insert(tx, dataset, &records).await?;
+            dialogues::set_splits(tx, dataset, &(0..).zip(sides).collect::<Vec<_>>()).await?;
+            for voice in &used {
+                voices::ensure(tx, voice).await?;
+            }
+            datasets::set_dialogues(tx, dataset, records.len()).await?;
             datasets::publish(tx, dataset, &summary).await?;
             json!({ "summary": summary })
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use domain::DatasetId;
-use domain::dataset::{DatasetSpec, DatasetSummary};
+use domain::dataset::{DatasetSpec, DatasetSummary, ImportSpec};
 
 use crate::error::{read, write};
 use crate::page::{list_sql, ordered};
@@ -20,6 +20,8 @@ pub struct Dataset {
     pub name: String,
     /// What to build.
     pub spec: DatasetSpec,
+    /// What to import; none for a dataset that is generated.
+    pub import: Option<ImportSpec>,
     /// What was built.
     pub summary: Option<DatasetSummary>,
     /// When it was published; from then on it never changes.
@@ -41,6 +43,7 @@ struct Row {
     id: Uuid,
     name: String,
     spec: Value,
+    import: Option<Value>,
     summary: Option<Value>,
     published_at: Option<DateTime<Utc>>,
     created_at: DateTime<Utc>,
@@ -53,6 +56,7 @@ impl TryFrom<Row> for Dataset {
             id: DatasetId::from_uuid(r.id),
             name: r.name,
             spec: read("dataset spec", r.spec)?,
+            import: r.import.map(|i| read("dataset import", i)).transpose()?,
             summary: r.summary.map(|s| read("dataset summary", s)).transpose()?,
             published_at: r.published_at,
             created_at: r.created_at,
@@ -69,6 +73,27 @@ pub async fn insert(tx: &mut Tx, id: DatasetId, name: &str, spec: &DatasetSpec) 
         .bind(id.uuid())
         .bind(name)
         .bind(write(spec))
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+/// Stores a new dataset that is to be imported.
+///
+/// # Errors
+/// `NameTaken`.
+pub async fn insert_import(
+    tx: &mut Tx,
+    id: DatasetId,
+    name: &str,
+    spec: &DatasetSpec,
+    import: &ImportSpec,
+) -> Result<()> {
+    sqlx::query("INSERT INTO datasets (id, name, spec, import) VALUES ($1, $2, $3, $4)")
+        .bind(id.uuid())
+        .bind(name)
+        .bind(write(spec))
+        .bind(write(import))
         .execute(&mut **tx)
         .await?;
     Ok(())
@@ -97,6 +122,19 @@ pub async fn list(store: &Store, page: PageRequest) -> Result<Page<Dataset>> {
     Ok(page.page(rows.into_iter().map(TryInto::try_into).collect::<Result<_>>()?))
 }
 
+/// Writes into the spec how many dialogues an import brought.
+pub(crate) async fn set_dialogues(tx: &mut Tx, id: DatasetId, dialogues: usize) -> Result<()> {
+    sqlx::query(
+        "UPDATE datasets SET spec = jsonb_set(spec, '{dialogues}', to_jsonb($2::bigint)) WHERE id = $1",
+    )
+    .bind(id.uuid())
+    .bind(i64::try_from(dialogues).unwrap_or(i64::MAX))
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// Publishes once; the database refuses every later change of a published dataset.
 pub(crate) async fn publish(tx: &mut Tx, id: DatasetId, summary: &DatasetSummary) -> Result<()> {
     sqlx::query("UPDATE datasets SET summary = $2, published_at = now() WHERE id = $1")
         .bind(id.uuid())

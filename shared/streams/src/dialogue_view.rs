@@ -6,11 +6,12 @@ use domain::frame::{frame_ceil, frame_floor};
 use domain::injection::Injection;
 use serde::{Deserialize, Serialize};
 
+use crate::dialogue_stats::DialogueStats;
 use crate::error::StreamsError;
 use crate::layout::{Codes, EMPTY_FRAME, Frame, frame};
 use crate::prompt::{SILENCE_FRAMES, SystemPrompt};
-use crate::splice::{Span, SpliceInput, SpliceRecord, Timeline, splice};
-use crate::text_stream::{TextStreamConfig, TextStreamStats, Word, lay_out};
+use crate::splice::{Span, SpliceInput, SpliceMode, SpliceRecord, Timeline, splice, splice_copying_user};
+use crate::text_stream::{TextStreamConfig, Word, lay_out};
 use crate::tokenizer::Tokenizer;
 use crate::tokens::{AUDIO_CARD, PromptCodes};
 use crate::windows::{WindowRules, cut_windows};
@@ -34,6 +35,8 @@ pub struct DialogueInput<'a> {
 pub struct ViewConfig {
     /// Layout of the text stream.
     pub text: TextStreamConfig,
+    /// How context enters.
+    pub splice_mode: SpliceMode,
     /// Frames kept free before the agent's next word.
     pub guard: usize,
     /// Longest context, tags included.
@@ -45,25 +48,8 @@ pub struct ViewConfig {
 impl Default for ViewConfig {
     fn default() -> Self {
         let (text, codes) = (TextStreamConfig::default(), PromptCodes::default());
-        Self { text, guard: 1, max_tokens_per_injection: 50, codes }
+        Self { text, splice_mode: SpliceMode::default(), guard: 1, max_tokens_per_injection: 50, codes }
     }
-}
-
-/// Counts of one dialogue for reports.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DialogueStats {
-    /// The text stream.
-    pub text: TextStreamStats,
-    /// Injections placed; all of them.
-    pub injections: usize,
-    /// Tokens of all contexts.
-    pub context_tokens: usize,
-    /// Frames contexts waited for the agent.
-    pub deferred_frames: usize,
-    /// Frames inserted.
-    pub inserted_frames: usize,
-    /// Frames before splicing.
-    pub frames: usize,
 }
 
 /// A dialogue with its context spliced in, ready to be cut.
@@ -109,7 +95,11 @@ pub fn build_dialogue(
         word_spans(input.words, Speaker::Agent, total),
         &word_spans(input.words, Speaker::User, total),
     );
-    let spliced = splice(timeline, &splice_inputs(input, tokenizer, config)?, config.guard, &config.codes)?;
+    let inputs = splice_inputs(input, tokenizer, config)?;
+    let spliced = match config.splice_mode {
+        SpliceMode::OverlayThenStretch => splice(timeline, &inputs, config.guard, &config.codes)?,
+        SpliceMode::InsertCopyUser => splice_copying_user(&timeline, &inputs, &config.codes)?,
+    };
     let records = spliced.records;
     let stats = DialogueStats {
         text: text.stats,
@@ -212,7 +202,7 @@ pub enum CarryContext {
 }
 
 /// How windows are cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WindowConfig {
     /// Frames of a sample including its prompt.
     pub duration_frames: usize,
@@ -220,18 +210,29 @@ pub struct WindowConfig {
     pub rules: WindowRules,
     /// Context of earlier windows.
     pub carry_context: CarryContext,
+    /// Sampling weight of the window that begins with the conversation; the others have 1. Windows that begin in the
+    /// middle teach the model to begin anywhere and to lose its greeting.
+    pub first_window_weight: f64,
+    /// Windows kept of one dialogue, from its beginning; none for all.
+    pub max_windows: Option<usize>,
 }
 
 impl WindowConfig {
     /// Default rules for samples of `duration_frames`.
     #[must_use]
     pub fn new(duration_frames: usize) -> Self {
-        Self { duration_frames, rules: WindowRules::default(), carry_context: CarryContext::default() }
+        Self {
+            duration_frames,
+            rules: WindowRules::default(),
+            carry_context: CarryContext::default(),
+            first_window_weight: 2.0,
+            max_windows: None,
+        }
     }
 }
 
 /// One training sample before padding.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Window {
     /// Prompt and conversation, un-delayed.
     pub frames: Vec<Frame>,
@@ -247,6 +248,8 @@ pub struct Window {
     pub start: usize,
     /// Frame after the last.
     pub end: usize,
+    /// How often it should be drawn in relation to a window of weight 1.
+    pub weight: f64,
 }
 
 impl Window {
@@ -260,7 +263,7 @@ impl Window {
 }
 
 /// All windows of a dialogue.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct WindowSet {
     /// In order of time.
     pub windows: Vec<Window>,
@@ -268,6 +271,8 @@ pub struct WindowSet {
     pub cut_words: usize,
     /// Frames at the end that are in no window.
     pub dropped_tail_frames: usize,
+    /// Windows left out by `max_windows`.
+    pub dropped_windows: usize,
 }
 
 impl SplicedDialogue {
@@ -295,6 +300,7 @@ impl SplicedDialogue {
             .windows
             .iter()
             .zip(&prompts)
+            .take(config.max_windows.unwrap_or(usize::MAX))
             .enumerate()
             .map(|(index, (&(start, end), system))| {
                 let mut frames = system.frames(codes);
@@ -303,10 +309,16 @@ impl SplicedDialogue {
                 let mut context_mask = vec![false; prompt_len];
                 context_mask.extend_from_slice(&self.context_mask[start..end]);
                 let valid_frames = frames.len();
-                Window { frames, prompt_len, context_mask, valid_frames, index, start, end }
+                let weight = if start == 0 { config.first_window_weight } else { 1.0 };
+                Window { frames, prompt_len, context_mask, valid_frames, index, start, end, weight }
             })
-            .collect();
-        Ok(WindowSet { windows, cut_words: cut.cut_words, dropped_tail_frames: cut.dropped_tail_frames })
+            .collect::<Vec<_>>();
+        Ok(WindowSet {
+            dropped_windows: cut.windows.len() - windows.len(),
+            windows,
+            cut_words: cut.cut_words,
+            dropped_tail_frames: cut.dropped_tail_frames,
+        })
     }
 
     fn prompt_at(

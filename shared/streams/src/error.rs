@@ -20,6 +20,9 @@ pub enum StreamsError {
     /// Context that carries a tag would close or open a block.
     #[error("context text contains the tag {0:?}")]
     TagInContext(String),
+    /// A system prompt that carries a tag would close or open a block.
+    #[error("the prompt contains the tag {0:?}")]
+    TagInPrompt(String),
     /// Context with a control character.
     #[error("context text contains the control character U+{0:04X}")]
     ControlInContext(u32),

@@ -8,6 +8,7 @@
 #![deny(missing_docs)]
 
 pub mod delays;
+mod dialogue_stats;
 pub mod dialogue_view;
 pub mod error;
 mod inject_item;
@@ -23,9 +24,10 @@ pub mod tokenizer;
 pub mod tokens;
 pub mod windows;
 
+pub use dialogue_stats::{DialogueStats, WARN_INSERTED_SHARE};
 pub use dialogue_view::{
-    CarryContext, DialogueInput, DialogueStats, PromptInput, SplicedDialogue, ViewConfig, Window,
-    WindowConfig, WindowSet, build_dialogue,
+    CarryContext, DialogueInput, PromptInput, SplicedDialogue, ViewConfig, Window, WindowConfig, WindowSet,
+    build_dialogue,
 };
 pub use error::StreamsError;
 pub use layout::{CHANNELS, CODEBOOKS, Codes, EMPTY_FRAME, Frame};

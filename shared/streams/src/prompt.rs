@@ -42,9 +42,15 @@ impl SystemPrompt {
         if self.is_empty() {
             return Vec::new();
         }
-        let silence = std::iter::repeat_n(frame(PAD, &codes.silence, &codes.sine), self.silence_frames);
         let voice = self.voice.iter().map(|v| frame(PAD, v, &codes.sine));
+        voice.chain(self.after_voice(codes)).collect()
+    }
+
+    /// The part after the voice, for a voice that is not there as codes: silence, text, silence, also without text.
+    #[must_use]
+    pub fn after_voice(&self, codes: &PromptCodes) -> Vec<Frame> {
+        let silence = std::iter::repeat_n(frame(PAD, &codes.silence, &codes.sine), self.silence_frames);
         let text = self.tokens.iter().map(|&t| frame(t, &codes.silence, &codes.sine));
-        voice.chain(silence.clone()).chain(text).chain(silence).collect()
+        silence.clone().chain(text).chain(silence).collect()
     }
 }

@@ -10,6 +10,17 @@ use crate::error::StreamsError;
 use crate::layout::{Codes, Frame, TEXT, agent_codes, frame, user_codes};
 use crate::tokens::{EPAD, PAD, PromptCodes, is_padding};
 
+/// How context enters the timeline.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpliceMode {
+    /// Over frames in which the agent listens; time is stretched only for what does not fit ([`splice`]).
+    #[default]
+    OverlayThenStretch,
+    /// The older published form ([`insert_copy_user`]), here on the whole dialogue, so that nothing is trimmed.
+    InsertCopyUser,
+}
+
 /// Frames `[start, end)`.
 pub type Span = (usize, usize);
 
@@ -236,6 +247,55 @@ pub struct CopyUserSplice {
     pub context_mask: Vec<bool>,
     /// Spans before the cut; parts past the window are lost.
     pub spans: Vec<Span>,
+}
+
+/// [`insert_copy_user`] on a whole dialogue: no trimming, words and busy marks moved along.
+///
+/// # Errors
+/// When an anchor lies past the end.
+pub fn splice_copying_user(
+    timeline: &Timeline,
+    injections: &[SpliceInput],
+    codes: &PromptCodes,
+) -> Result<Spliced, StreamsError> {
+    let frames = timeline.frames.len();
+    if let Some((index, i)) = injections.iter().enumerate().find(|(_, i)| i.anchor >= frames) {
+        return Err(StreamsError::OffsetBeyondAudio { index, offset: i.anchor, frames });
+    }
+    let mut order: Vec<usize> = (0..injections.len()).collect();
+    order.sort_by_key(|&i| injections[i].anchor);
+    let longest = frames + injections.iter().map(|i| i.tokens.len()).sum::<usize>();
+    let copied = insert_copy_user(&timeline.frames, injections, longest, codes);
+    let mut out = Spliced {
+        timeline: Timeline { frames: copied.frames, ..timeline.clone() },
+        context_mask: copied.context_mask,
+        records: Vec::new(),
+    };
+    for (&injection, &(start, end)) in order.iter().zip(&copied.spans) {
+        let inserted = end - start;
+        insert(&mut out.timeline.agent_busy, start, inserted, false);
+        // The copied user frames are those that follow.
+        let heard: Vec<bool> = (start..end).map(|t| out.timeline.user_busy.get(t) == Some(&true)).collect();
+        out.timeline.user_busy.splice(start..start, heard);
+        for word in &mut out.timeline.agent_words {
+            *word = (
+                word.0 + if word.0 >= start { inserted } else { 0 },
+                word.1 + if word.1 > start { inserted } else { 0 },
+            );
+        }
+        out.records.push(SpliceRecord {
+            injection,
+            anchor: injections[injection].anchor,
+            start,
+            end,
+            tokens: inserted,
+            overlaid: 0,
+            inserted,
+            user_insert_at: None,
+            deferred: 0,
+        });
+    }
+    Ok(out)
 }
 
 /// The older published splice, for comparison runs: frames are inserted at the anchor, the user frames that

@@ -10,6 +10,10 @@ use crate::error::StreamsError;
 use crate::tokenizer::Tokenizer;
 use crate::tokens::{BOS, EOS, EPAD, PAD, ZERO};
 
+/// Share of lost tokens above which a dialogue deserves a look.
+pub const WARN_DROPPED_SHARE: f64 = 0.02;
+/// Share of lost tokens above which a dialogue should not be trained on.
+pub const FAIL_DROPPED_SHARE: f64 = 0.10;
 /// Longest lag of a word's first token with [`Overflow::ShiftBounded`], frames.
 pub const MAX_SHIFT_FRAMES: usize = 12;
 const MS_PER_FRAME: i64 = 80;
@@ -49,7 +53,9 @@ pub struct TextStreamConfig {
     pub keep_main_only: bool,
     /// Mark changes of speaker with BOS and EOS (only useful with both speakers).
     pub use_bos_eos: bool,
-    /// Positive: text comes this much earlier than the audio. Negative: later, and the first frames are -1.
+    /// Positive: text comes this much earlier than the audio, so that the model speaks what it has already written, and
+    /// words that end before the delay are gone. Negative: text comes later (it transcribes), and the first frames are
+    /// [`ZERO`](crate::tokens::ZERO): nothing is known there, nothing is trained.
     pub audio_delay_ms: i64,
     /// Filler inside a word after its tokens ran out.
     pub in_word_padding: i32,
@@ -88,6 +94,30 @@ impl TextStreamStats {
     #[expect(clippy::cast_precision_loss, reason = "token counts of a call are far below 2^53")]
     pub fn dropped_share(&self) -> f64 {
         if self.tokens == 0 { 0.0 } else { self.tokens_dropped as f64 / self.tokens as f64 }
+    }
+}
+
+/// What a share of lost tokens means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// At most [`WARN_DROPPED_SHARE`].
+    Ok,
+    /// Above it.
+    Warn,
+    /// Above [`FAIL_DROPPED_SHARE`].
+    Fail,
+}
+
+impl TextStreamStats {
+    /// Judges [`Self::dropped_share`].
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        match self.dropped_share() {
+            share if share > FAIL_DROPPED_SHARE => Severity::Fail,
+            share if share > WARN_DROPPED_SHARE => Severity::Warn,
+            _ => Severity::Ok,
+        }
     }
 }
 
@@ -154,7 +184,7 @@ pub fn lay_out_seconds(
 ) -> Result<TextStream, StreamsError> {
     let frames = usize::try_from((seconds * FRAMES_PER_SECOND).ceil() as i64).unwrap_or(0);
     let mut stats = TextStreamStats::default();
-    let Some(words) = words.filter(|w| !w.is_empty()) else {
+    let Some(words) = words else {
         return Ok(TextStream { tokens: vec![ZERO; frames], stats });
     };
     let mut sorted: Vec<_> = words.iter().collect();

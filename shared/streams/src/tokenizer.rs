@@ -115,10 +115,12 @@ impl Tokenizer {
 
 /// Puts a prompt on one line between system tags; already wrapped text is not wrapped again.
 ///
-/// A closing `</system>`, which is not what the model was trained on, becomes `<system>`. Empty text stays empty.
+/// A closing `</system>`, which is not what the model was trained on, becomes `<system>`. Empty text stays empty. Other
+/// control characters become spaces. Training and serving both come through here.
 #[must_use]
 pub fn wrap_system(text: &str) -> String {
-    let line = one_line(text);
+    let plain = |c: char| if c.is_control() && !matches!(c, '\n' | '\r') { ' ' } else { c };
+    let line = one_line(&text.chars().map(plain).collect::<String>());
     let closed = match line.strip_suffix(SYSTEM_CLOSE) {
         Some(head) if line.starts_with(SYSTEM_TAG) => format!("{head}{SYSTEM_TAG}"),
         _ => line,
@@ -132,6 +134,24 @@ pub fn wrap_system(text: &str) -> String {
     }
 }
 
+/// Refuses a prompt from outside that would close its block or open another: the tags may stand at its two ends only.
+///
+/// # Errors
+/// Names the tag.
+pub fn check_system(text: &str) -> Result<(), StreamsError> {
+    let wrapped = wrap_system(text);
+    let inner = wrapped.strip_prefix(SYSTEM_TAG).and_then(|t| t.strip_suffix(SYSTEM_TAG)).unwrap_or("");
+    match tag_in(inner) {
+        Some(tag) => Err(StreamsError::TagInPrompt(tag.to_owned())),
+        None => Ok(()),
+    }
+}
+
+fn tag_in(text: &str) -> Option<&'static str> {
+    let lower = text.to_lowercase();
+    [CONTEXT_OPEN, CONTEXT_CLOSE, SYSTEM_TAG, SYSTEM_CLOSE].into_iter().find(|tag| lower.contains(tag))
+}
+
 /// Trims a context text, puts it on one line, and refuses what must not enter the text stream.
 ///
 /// # Errors
@@ -141,11 +161,8 @@ pub fn check_context(text: &str) -> Result<String, StreamsError> {
     if line.is_empty() {
         return Err(StreamsError::EmptyContext);
     }
-    let lower = line.to_lowercase();
-    for tag in [CONTEXT_OPEN, CONTEXT_CLOSE, SYSTEM_TAG, SYSTEM_CLOSE] {
-        if lower.contains(tag) {
-            return Err(StreamsError::TagInContext(tag.to_owned()));
-        }
+    if let Some(tag) = tag_in(&line) {
+        return Err(StreamsError::TagInContext(tag.to_owned()));
     }
     match line.chars().find(|c| c.is_control()) {
         Some(c) => Err(StreamsError::ControlInContext(u32::from(c))),

@@ -37,9 +37,9 @@ fn numbered(side: i32, frames: usize) -> Vec<Codes> {
 
 fn dialogue() -> impl Strategy<Value = Dialogue> {
     // One entry a turn: words with their length, and the gap before the turn (negative: overlap), ms.
-    let turn = (prop::collection::vec((0..WORDS.len(), 120u64..700), 1..14), -300i64..2500);
+    let turn = (prop::collection::vec((0..WORDS.len(), 120u64..700), 1..9), -300i64..5000);
     let anchors = prop::collection::vec((0.0..1.0f64, 0..CONTEXTS.len()), 0..7);
-    (prop::collection::vec(turn, 1..14), anchors, 0u64..2000).prop_map(|(turns, anchors, tail_ms)| {
+    (prop::collection::vec(turn, 1..10), anchors, 0u64..2000).prop_map(|(turns, anchors, tail_ms)| {
         let mut words = Vec::new();
         let mut now = 0u64;
         for (i, (turn, gap)) in turns.into_iter().enumerate() {
@@ -131,8 +131,45 @@ fn check_windows(
     Ok(())
 }
 
+/// Prompts are whole and lead every window; masks are those of the specification.
+fn check_samples(
+    view: &SplicedDialogue,
+    set: &WindowSet,
+    prompt: &PromptInput<'_>,
+    tokenizer: &streams::Tokenizer,
+    config: &WindowConfig,
+) -> Result<(), TestCaseError> {
+    let codes = PromptCodes::default();
+    for window in &set.windows {
+        let (prefix, rest) = window.frames.split_at(window.prompt_len);
+        let text = prefix_text(prefix, prompt);
+        let bare = tokenizer.system_tokens(prompt.text).expect("a legal prompt");
+        let carries = view.records.iter().any(|r| r.start < window.start)
+            && config.carry_context == CarryContext::Prompt;
+        prop_assert!(carries || text == bare, "the prompt is whole and nothing else");
+        let tag = tokenizer.encode("<system>").expect("a legal text");
+        prop_assert!(text.starts_with(&tag) && text.ends_with(&tag[1..]), "both tags are there");
+        prop_assert!(prefix.iter().all(|f| user_codes(f) == codes.sine));
+        let mask = streams::masks::loss_mask(&window.frames, window.prompt_len, &window.context_mask);
+        prop_assert!(
+            mask.audio[..window.prompt_len].iter().chain(&mask.text[..window.prompt_len]).all(|m| !m)
+        );
+        for (t, frame) in rest.iter().enumerate() {
+            let at = window.prompt_len + t;
+            prop_assert_eq!(mask.text[at], !window.context_mask[at]);
+            prop_assert!(mask.audio[at] && frame.iter().all(|&v| v >= 0));
+        }
+    }
+    Ok(())
+}
+
+fn prefix_text(prefix: &[streams::Frame], prompt: &PromptInput<'_>) -> Vec<i32> {
+    let silence = prompt.silence_frames;
+    prefix[prompt.voice.len() + silence..prefix.len() - silence].iter().map(|f| f[0]).collect()
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
     fn every_context_token_lies_in_exactly_one_window(
@@ -156,6 +193,7 @@ proptest! {
         let prompt = PromptInput::new("you are june", &d.agent[..d.agent.len().min(20)]);
         let set = view.windows(&prompt, &tokenizer, &windows, &config.codes).expect("room enough");
         check_windows(&view, &set, &windows)?;
+        check_samples(&view, &set, &prompt, &tokenizer, &windows)?;
     }
 }
 

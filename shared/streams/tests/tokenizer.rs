@@ -3,7 +3,7 @@
 mod common;
 
 use common::{TestResult, tokenizer};
-use streams::tokenizer::{TextDecoder, Tokenizer, check_context, wrap_system};
+use streams::tokenizer::{TextDecoder, Tokenizer, check_context, check_system, wrap_system};
 use streams::{StreamsError, tokens};
 
 #[test]
@@ -17,6 +17,60 @@ fn a_system_prompt_is_wrapped_once_and_on_one_line() -> TestResult {
     assert_eq!(tokenizer.system_tokens("line\nbreak")?, tokenizer.encode("<system> line break <system>")?);
     assert_eq!(tokenizer.system_tokens(" \n ")?, Vec::<i32>::new());
     Ok(())
+}
+
+#[test]
+fn training_and_serving_see_the_same_tokens_of_a_prompt_however_it_is_written() -> TestResult {
+    use streams::prompt::SystemPrompt;
+    let tokenizer = tokenizer()?;
+    let codes = tokens::PromptCodes::default();
+    let plain = "ROLE: broker GOAL: renew";
+    let spellings = [
+        " ROLE: broker\nGOAL: renew ",
+        "ROLE: broker\r\n\r\n GOAL: renew",
+        "<system> ROLE: broker GOAL: renew <system>",
+        "<system> ROLE: broker\nGOAL: renew </system>",
+        "ROLE: broker\tGOAL: renew",
+        "ROLE: broker\u{85}GOAL: renew\u{0}",
+    ];
+    let wanted = tokenizer.system_tokens(plain)?;
+    for text in spellings {
+        assert_eq!(tokenizer.system_tokens(text)?, wanted, "{text:?}");
+    }
+    // The trainer lays out a window, the server a prompt; both from the same text.
+    let served = SystemPrompt::new(Vec::new(), wanted.clone()).frames(&codes);
+    let trained: Vec<i32> = served.iter().map(|f| f[0]).filter(|t| *t != tokens::PAD).collect();
+    assert_eq!(trained, wanted.iter().copied().filter(|t| *t != tokens::PAD).collect::<Vec<_>>());
+    assert_eq!(served.len(), wanted.len() + 12);
+    Ok(())
+}
+
+#[test]
+fn the_part_after_the_voice_keeps_both_silences_without_text() {
+    use streams::prompt::SystemPrompt;
+    let codes = tokens::PromptCodes::default();
+    let bare = SystemPrompt::new(Vec::new(), Vec::new());
+    assert!(bare.frames(&codes).is_empty());
+    assert_eq!(bare.after_voice(&codes).len(), 12);
+    let voiced = SystemPrompt::new(vec![codes.sine; 3], vec![7, 9]);
+    assert_eq!(voiced.frames(&codes)[3..], voiced.after_voice(&codes));
+}
+
+#[test]
+fn tags_inside_a_prompt_are_refused_and_at_its_ends_are_not() {
+    for good in ["be kind", "<system> be kind <system>", "<system> be kind </system>", "", " \n", "a < b > c"]
+    {
+        assert_eq!(check_system(good), Ok(()), "{good}");
+    }
+    for (bad, tag) in [
+        ("be <system> kind", "<system>"),
+        ("be kind <SYSTEM>", "<system>"),
+        ("<system> a <system> b <system>", "<system>"),
+        ("a <context> b", "<context>"),
+        ("a\n</context>", "</context>"),
+    ] {
+        assert_eq!(check_system(bad), Err(StreamsError::TagInPrompt(tag.into())), "{bad}");
+    }
 }
 
 #[test]
