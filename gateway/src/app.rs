@@ -11,15 +11,15 @@ use chassis::secrecy::ExposeSecret;
 use chassis::settings::{ArtifactsSettings, Internal, Jobs, Redis};
 use chassis::{Boot, CancellationToken, Service};
 use domain::ApiKeyId;
+use rest::contract::Contract;
+use rest::{Api, edge};
 use utoipa_actix_web::AppExt;
 
 use crate::auth::keyring::Keyring;
-use crate::auth::{Scope, key};
+use crate::auth::{Scope, guard, key};
 use crate::chat::live::LiveSessions;
 use crate::chat::registry::Registry;
 use crate::events::hub::Hub;
-use crate::http::contract::{self, Contract};
-use crate::http::edge;
 use crate::state::{Shared, State};
 use crate::{openapi, routes};
 
@@ -57,11 +57,12 @@ impl App {
     pub async fn build(boot: &Boot) -> anyhow::Result<Self> {
         let state = web::Data::new(state(boot)?);
         register_bootstrap_key(&state).await?;
-        let shared = state.clone();
+        let (shared, api) = (state.clone(), web::Data::new(api(&state)));
         let server = HttpServer::new(move || {
             actix_web::App::new()
                 .app_data(shared.clone())
-                .wrap(from_fn(contract::guard))
+                .app_data(api.clone())
+                .wrap(from_fn(guard::guard))
                 .wrap(from_fn(edge::pass))
                 .into_utoipa_app()
                 .configure(routes::register)
@@ -126,12 +127,20 @@ fn state(boot: &Boot) -> anyhow::Result<State> {
         artifacts: boot.artifacts.clone(),
         hub: Arc::new(Hub::default()),
         live: LiveSessions::default(),
-        contract: Contract::read(openapi::document()),
         shutdown: boot.shutdown.clone(),
         registry,
         gateway,
         auth,
     })
+}
+
+fn api(state: &State) -> Api {
+    Api {
+        contract: Contract::read(openapi::document()),
+        max_json_bytes: state.gateway.max_json_bytes,
+        max_chat_uri_bytes: state.gateway.max_chat_uri_bytes,
+        max_uri_bytes: state.gateway.max_uri_bytes,
+    }
 }
 
 /// The key of the environment can do everything; a key that was revoked stays so.

@@ -11,7 +11,6 @@ pub mod auth;
 pub mod chat;
 pub mod cli;
 pub mod events;
-pub mod http;
 pub mod openapi;
 pub mod routes;
 pub mod settings;

@@ -2,13 +2,13 @@
 
 use std::sync::LazyLock;
 
+use rest::contract::SCOPE_EXTENSION;
+use rest::problem::{FieldError, PROBLEM_JSON, ProblemBody};
 use serde_json::{Value, json};
 use utoipa::OpenApi;
 use utoipa_actix_web::AppExt;
 
 use crate::auth::Scope;
-use crate::http::contract::SCOPE_EXTENSION;
-use crate::http::problem::{FieldError, PROBLEM_JSON, ProblemBody};
 use crate::routes;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
@@ -92,7 +92,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         (false, _) => json!([{ "apiKey": [] }]),
     };
     let has_body = operation.get("requestBody").is_some();
-    if has_body {
+    if has_body && method == "post" {
         let reference = json!({ "$ref": "#/components/parameters/IdempotencyKey" });
         match operation["parameters"].as_array_mut() {
             Some(parameters) => parameters.push(reference),
@@ -113,7 +113,11 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     if path.contains('{') || is_chat || path == "/v1/sessions" && has_body {
         problems.push("404");
     }
-    if has_body || is_chat || path.ends_with("/files") || path.contains("/report.") {
+    if has_body
+        || is_chat
+        || ["/files", "/export", "/report"].iter().any(|end| path.ends_with(end))
+        || path.contains("/report.")
+    {
         problems.push("409");
     }
     if has_body {
@@ -137,9 +141,13 @@ fn responses() -> Value {
         ("403", "The API key does not have the scope, or the origin is not allowed.", None),
         ("404", "There is no such resource.", None),
         ("409", "The name is in use, or the state of a resource does not allow this.", None),
-        ("413", "The body is larger than 1 MiB.", None),
+        ("413", "The body is larger than 1 MiB (128 MiB for an uploaded voice, 2 GiB for an archive).", None),
         ("414", "The request target is longer than 8 KiB (64 KiB on `/api/chat`).", None),
-        ("415", "The body is not `application/json`.", None),
+        (
+            "415",
+            "The body is not `application/json` (`multipart/form-data` for an uploaded voice, `application/x-tar` or `application/gzip` for an archive).",
+            None,
+        ),
         ("422", "The content is invalid: `errors[]` names each field.", None),
         ("429", "Too many wrong keys from this address.", Some(("Retry-After", "Seconds to wait."))),
         ("500", "A failure of the server; `instance` names it in the logs.", None),

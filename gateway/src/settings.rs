@@ -13,6 +13,10 @@ pub struct GatewaySettings {
     pub port: u16,
     /// Largest JSON body.
     pub max_json_bytes: usize,
+    /// Largest archive that may be uploaded to be imported.
+    pub max_upload_bytes: u64,
+    /// Largest upload of a voice.
+    pub max_voice_bytes: usize,
     /// Longest request target of `/api/chat`.
     pub max_chat_uri_bytes: usize,
     /// Longest request target elsewhere.

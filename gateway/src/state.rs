@@ -14,7 +14,6 @@ use crate::auth::keyring::Keyring;
 use crate::chat::live::LiveSessions;
 use crate::chat::registry::Registry;
 use crate::events::hub::Hub;
-use crate::http::contract::Contract;
 use crate::settings::{AuthSettings, GatewaySettings};
 
 /// The state as handlers take it.
@@ -46,8 +45,6 @@ pub struct State {
     pub registry: Registry,
     /// Sessions with an open socket here.
     pub live: LiveSessions,
-    /// The operations of the OpenAPI document.
-    pub contract: Contract,
     /// Cancelled when the process goes down.
     pub shutdown: CancellationToken,
 }

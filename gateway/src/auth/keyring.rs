@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use actix_web::HttpRequest;
 use actix_web::http::header;
 use domain::{ApiKeyId, ErrorCode};
+use rest::Problem;
 use store::Store;
 use subtle::ConstantTimeEq;
 
 use super::{Caller, Scope, key};
-use crate::http::Problem;
 
 /// A revoked key stops working in every process after this time at the latest.
 const REMEMBER: Duration = Duration::from_secs(4);

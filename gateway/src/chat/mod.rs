@@ -11,11 +11,11 @@ use actix_web::http::header;
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use domain::{ErrorCode, SessionId};
+use rest::{Problem, Trace};
 use store::sessions::{NewSession, Session};
 
 use crate::auth::Scope;
 use crate::auth::keyring::unauthenticated;
-use crate::http::{Problem, Trace};
 use crate::routes::models::default_model;
 use crate::routes::sessions::{MAX_PROMPT_BYTES, find_model, find_voice};
 use crate::state::Shared;

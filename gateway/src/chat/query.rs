@@ -2,10 +2,9 @@
 
 use domain::ErrorCode;
 use domain::session::SamplingParams;
+use rest::Problem;
 use serde::Deserialize;
 use utoipa::IntoParams;
-
-use crate::http::Problem;
 
 /// Query of `/api/chat`; everything may be left out.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     fn read(query: &str) -> Result<SamplingParams, Problem> {
-        crate::http::params::parse::<ChatQuery>(query)?.sampling()
+        rest::params::parse::<ChatQuery>(query)?.sampling()
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chassis::secrecy::ExposeSecret;
 use domain::{ErrorCode, SessionId};
+use rest::{Problem, Trace};
 use serde::Deserialize;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -12,7 +13,6 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Error};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use crate::http::{Problem, Trace};
 use crate::state::State;
 
 /// Longest wait for inference to accept; a model that is not loaded yet is loaded first.

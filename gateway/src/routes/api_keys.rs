@@ -4,6 +4,8 @@ use actix_web::{HttpRequest, HttpResponse, delete, get, post};
 use chrono::{DateTime, Utc};
 use domain::ApiKeyId;
 use domain::run::FieldFault;
+use rest::once::Created;
+use rest::{Asked, Id, List, PageQuery, Posted, Problem};
 use serde::{Deserialize, Serialize};
 use store::Tx;
 use store::api_keys::ApiKey;
@@ -12,8 +14,6 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::names;
 use crate::auth::{Scope, key};
-use crate::http::once::Created;
-use crate::http::{Asked, Id, List, PageQuery, Posted, Problem};
 use crate::state::Shared;
 
 /// Registers the operations.

@@ -2,10 +2,10 @@
 
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse, get};
+use rest::{Asked, Problem, Trace};
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use crate::chat::{self, query::ChatQuery};
-use crate::http::{Asked, Problem, Trace};
 use crate::state::Shared;
 
 /// Registers the operations.

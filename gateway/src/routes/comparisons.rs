@@ -5,6 +5,8 @@ use actix_web::{HttpRequest, HttpResponse, get, post};
 use chrono::{DateTime, Utc};
 use domain::job::{JobKind, JobSpec, JobState};
 use domain::{ComparisonId, ErrorCode, EvaluationId, JobId};
+use rest::once::Created;
+use rest::{Asked, Id, List, PageQuery, Posted, Problem, Trace};
 use serde::{Deserialize, Serialize};
 use store::comparisons::Comparison;
 use store::{StoreError, Tx, jobs};
@@ -12,12 +14,10 @@ use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{names, new_job};
-use crate::http::once::Created;
-use crate::http::{Asked, Id, List, PageQuery, Posted, Problem, Trace};
 use crate::state::{Shared, State};
 
 /// The report is a page of its own: it may have styles and pictures, never scripts.
-const REPORT_CSP: &str =
+pub(super) const REPORT_CSP: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'none'";
 
 /// Registers the operations.

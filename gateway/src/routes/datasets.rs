@@ -1,14 +1,20 @@
-//! Datasets: asked for here, built by jobs.
+//! Datasets: asked for here, built or imported by jobs.
+
+mod export;
+mod import;
+mod report;
 
 use actix_web::body::SizedStream;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, post};
 use chrono::{DateTime, Utc};
-use domain::dataset::{DatasetFile, DatasetSpec, DatasetSummary};
+use domain::dataset::{DatasetFile, DatasetSpec, DatasetSummary, ImportSpec};
 use domain::job::{JobKind, JobSpec, JobState, Progress, RowRange};
 use domain::run::FieldFault;
 use domain::{DatasetId, ErrorCode, JobId};
 use futures::TryStreamExt;
+use rest::once::Created;
+use rest::{Asked, Id, List, PageQuery, Posted, Problem, Trace};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::datasets::Dataset;
@@ -18,8 +24,6 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::names;
-use crate::http::once::Created;
-use crate::http::{Asked, Id, List, PageQuery, Posted, Problem, Trace};
 use crate::state::{Shared, State};
 
 /// Jobs of one dataset are written in one transaction; more shards than this would hold it too long.
@@ -27,7 +31,15 @@ const MAX_SHARDS: u32 = 1_250;
 
 /// Registers the operations.
 pub fn register(config: &mut ServiceConfig) {
-    config.service(create_dataset).service(list_datasets).service(get_dataset).service(get_dataset_files);
+    config
+        .service(create_dataset)
+        .service(import::upload_archive)
+        .service(import::import_dataset)
+        .service(list_datasets)
+        .service(get_dataset)
+        .service(get_dataset_files)
+        .service(export::export_dataset)
+        .service(report::get_dataset_report);
 }
 
 /// Request to build a dataset.
@@ -88,6 +100,8 @@ pub struct DatasetView {
     #[schema(example = "insurance-small")]
     name: String,
     spec: DatasetSpec,
+    /// What is imported; none for a dataset that is generated.
+    import: Option<ImportSpec>,
     /// State of its jobs: the worst of them, or how far they are.
     state: JobState,
     progress: Progress,
@@ -102,7 +116,8 @@ pub struct DatasetView {
 async fn view(state: &State, dataset: Dataset) -> Result<DatasetView, Problem> {
     let subject = dataset.id.to_string();
     let jobs = jobs::subject_state(&state.store, &subject).await?;
-    let last = match jobs::for_subject(&state.store, &subject, JobKind::Assemble).await {
+    let publishes = if dataset.import.is_some() { JobKind::Import } else { JobKind::Assemble };
+    let last = match jobs::for_subject(&state.store, &subject, publishes).await {
         Ok(job) => Some(job.id),
         Err(StoreError::NotFound { .. }) => None,
         Err(error) => return Err(error.into()),
@@ -113,6 +128,7 @@ async fn view(state: &State, dataset: Dataset) -> Result<DatasetView, Problem> {
         object: "dataset",
         name: dataset.name,
         spec: dataset.spec,
+        import: dataset.import,
         state: jobs.state,
         progress: Progress { done: count(jobs.done), total: count(jobs.total), unit: "jobs".into() },
         summary: dataset.summary,
@@ -144,6 +160,7 @@ async fn create_dataset(
             object: "dataset",
             name,
             spec,
+            import: None,
             state: JobState::Queued,
             progress: Progress { done: 0, total, unit: "jobs".into() },
             summary: None,
@@ -221,6 +238,15 @@ struct Published {
     files: Vec<DatasetFile>,
 }
 
+/// A dataset that is published, or 409.
+async fn published(state: &State, id: DatasetId) -> Result<Dataset, Problem> {
+    let dataset = store::datasets::get(&state.store, id).await?;
+    if dataset.published_at.is_none() {
+        return Err(Problem::new(ErrorCode::Conflict, format!("dataset {id} is not published yet")));
+    }
+    Ok(dataset)
+}
+
 /// List or download the files of a published dataset.
 ///
 /// Without `path` the answer lists the files with their sizes and hashes; with it, it is that file, checked against its hash.
@@ -235,10 +261,7 @@ async fn get_dataset_files(
     id: Id<DatasetId>,
     query: Asked<FileQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let dataset = store::datasets::get(&state.store, id.0).await?;
-    if dataset.published_at.is_none() {
-        return Err(Problem::new(ErrorCode::Conflict, format!("dataset {} is not published yet", id.0)));
-    }
+    published(&state, id.0).await?;
     let folder = format!("{}/published", Dataset::prefix(id.0));
     let index = format!("{folder}/dataset.json");
     let Some(path) = query.0.path else {
@@ -281,6 +304,7 @@ fn media_type(path: &str) -> &'static str {
         Some("wav") => "audio/wav",
         Some("json") => "application/json",
         Some("jsonl") => "application/x-ndjson",
+        Some("md") => "text/markdown; charset=utf-8",
         Some("txt") => "text/plain; charset=utf-8",
         _ => "application/octet-stream",
     }

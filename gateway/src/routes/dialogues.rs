@@ -3,12 +3,12 @@
 use actix_web::{HttpRequest, HttpResponse, get};
 use domain::dialogue::DialogueRecord;
 use domain::{DatasetId, DialogueId, ErrorCode};
+use rest::{Asked, Id, List, PageQuery, Problem};
 use serde::{Deserialize, Serialize};
 use store::dialogues::Dialogue;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use crate::http::{Asked, Id, List, PageQuery, Problem};
 use crate::state::Shared;
 
 /// Registers the operations.

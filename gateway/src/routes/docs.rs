@@ -7,10 +7,6 @@ use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::openapi;
 
-/// The page runs its own scripts, draws its own styles, and talks to this server only.
-pub(crate) const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
-                        font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
 /// Registers the document.
 pub fn register_document(config: &mut ServiceConfig) {
     config.service(get_open_api);

@@ -5,11 +5,10 @@ use std::sync::LazyLock;
 use actix_web::{HttpRequest, HttpResponse, get};
 use domain::ErrorCode;
 use domain::pack::DomainPack;
+use rest::{List, Problem};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
-
-use crate::http::{List, Problem};
 
 static PACKS: LazyLock<Vec<(String, DomainPack)>> = LazyLock::new(domain::pack::built_in);
 

@@ -8,6 +8,8 @@ use domain::evaluation::EvaluationSpec;
 use domain::job::{JobKind, JobSpec, JobState};
 use domain::run::FieldFault;
 use domain::{DatasetId, EvaluationId, JobId, ModelId};
+use rest::once::Created;
+use rest::{Asked, Id, List, PageQuery, Posted, Problem, Trace};
 use serde::{Deserialize, Serialize};
 use store::evaluations::Evaluation;
 use store::{StoreError, Tx, jobs};
@@ -15,8 +17,6 @@ use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{names, new_job};
-use crate::http::once::Created;
-use crate::http::{Asked, Id, List, PageQuery, Posted, Problem, Trace};
 use crate::state::{Shared, State};
 
 /// Registers the operations.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use actix_web::{HttpResponse, get};
+use rest::Problem;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use crate::http::Problem;
 use crate::state::Shared;
 
 /// Longest wait for one dependency.

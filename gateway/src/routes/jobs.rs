@@ -6,14 +6,14 @@ use chrono::{DateTime, Utc};
 use domain::event::JobEvent;
 use domain::job::{JobFailure, JobKind, JobSpec, JobState, Progress};
 use domain::{ErrorCode, JobId};
+use rest::params::choice;
+use rest::{Asked, Id, List, PageQuery, Problem};
 use serde::{Deserialize, Serialize};
 use store::jobs::{self, Job, JobFilter};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use crate::events::sse;
-use crate::http::params::choice;
-use crate::http::{Asked, Id, List, PageQuery, Problem};
 use crate::state::Shared;
 
 /// Events of one JSON list.

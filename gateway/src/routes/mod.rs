@@ -18,10 +18,10 @@ pub mod voices;
 
 use domain::JobId;
 use domain::job::JobSpec;
+use rest::Trace;
 use store::jobs::NewJob;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use crate::http::Trace;
 use crate::state::State;
 
 /// Every documented operation.

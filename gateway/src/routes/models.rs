@@ -6,6 +6,8 @@ use actix_web::{HttpRequest, HttpResponse, get, post};
 use chrono::{DateTime, Utc};
 use domain::dataset::DatasetFile;
 use domain::{ErrorCode, ModelId, RunId};
+use rest::once::Created;
+use rest::{Asked, List, PageQuery, Posted, Problem};
 use serde::{Deserialize, Serialize};
 use store::models::{Model, NewModel};
 use store::{PageRequest, Store, StoreError, Tx};
@@ -13,8 +15,6 @@ use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::names;
-use crate::http::once::Created;
-use crate::http::{Asked, List, PageQuery, Posted, Problem};
 use crate::state::Shared;
 
 /// Registers the operations.

@@ -1,8 +1,7 @@
 //! Names of resources: they become file names and path segments.
 
 use domain::run::FieldFault;
-
-use crate::http::Problem;
+use rest::Problem;
 
 const LONGEST: usize = 100;
 

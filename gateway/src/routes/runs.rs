@@ -6,6 +6,8 @@ use domain::dataset::DatasetFile;
 use domain::job::{JobKind, JobSpec, JobState};
 use domain::run::{MetricPoint, TrainingSpec};
 use domain::{CheckpointId, DatasetId, JobId, ModelId, RunId};
+use rest::once::Created;
+use rest::{Asked, Id, List, PageQuery, Posted, Problem, Trace};
 use serde::{Deserialize, Serialize};
 use store::jobs;
 use store::runs::Run;
@@ -14,8 +16,6 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use super::{names, new_job};
-use crate::http::once::Created;
-use crate::http::{Asked, Id, List, PageQuery, Posted, Problem, Trace};
 use crate::state::{Shared, State};
 
 /// Registers the operations.

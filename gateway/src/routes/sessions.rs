@@ -5,6 +5,8 @@ use chrono::{DateTime, Duration, Utc};
 use domain::run::FieldFault;
 use domain::session::{SamplingParams, SessionState, SessionStats};
 use domain::{ErrorCode, ModelId, SessionId};
+use rest::once::Created;
+use rest::{Asked, Id, List, PageQuery, Posted, Problem};
 use serde::{Deserialize, Serialize};
 use store::sessions::{NewSession, Session};
 use store::{StoreError, Tx};
@@ -12,8 +14,6 @@ use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use crate::chat::ticket;
-use crate::http::once::Created;
-use crate::http::{Asked, Id, List, PageQuery, Posted, Problem};
 use crate::state::{Shared, State};
 
 /// Longest brief, in bytes.

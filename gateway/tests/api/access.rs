@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use gateway::auth::Scope;
-use gateway::http::contract::{Contract, Operation};
 use reqwest::Method;
+use rest::contract::{Contract, Operation};
 use serde_json::json;
 
 use crate::support::{Answer, Gateway};

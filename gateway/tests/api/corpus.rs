@@ -1,8 +1,8 @@
 //! Junk into every operation: always a problem of the 4xx kind, never a failure of ours.
 
 use anyhow::Result;
-use gateway::http::contract::Contract;
 use reqwest::Method;
+use rest::contract::Contract;
 
 use crate::access::example_path;
 use crate::support::{Answer, Gateway};

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use anyhow::{Context, Result};
 use gateway::auth::Scope;
-use gateway::http::contract::Contract;
 use gateway::openapi;
+use rest::contract::Contract;
 use serde_json::Value;
 
 use crate::access::example_path;
@@ -17,6 +17,10 @@ const OPERATIONS: &[&str] = &[
     "listDatasets",
     "getDataset",
     "getDatasetFiles",
+    "uploadArchive",
+    "importDataset",
+    "exportDataset",
+    "getDatasetReport",
     "listDialogues",
     "getDialogue",
     "listDomains",
@@ -34,6 +38,8 @@ const OPERATIONS: &[&str] = &[
     "cancelRun",
     "listRunMetrics",
     "listRunCheckpoints",
+    "createVoice",
+    "getVoice",
     "listVoices",
     "createSession",
     "listSessions",

@@ -4,6 +4,7 @@
 mod access;
 mod chat;
 mod corpus;
+mod datasets;
 mod document;
 mod events;
 mod idempotency;
@@ -13,3 +14,4 @@ mod outage;
 mod problems;
 mod resources;
 mod support;
+mod voices;

@@ -183,7 +183,7 @@ impl Drop for Gateway {
     }
 }
 
-fn summary() -> DatasetSummary {
+pub fn summary() -> DatasetSummary {
     DatasetSummary {
         train_dialogues: 3,
         eval_dialogues: 1,

@@ -44,6 +44,14 @@ pub enum AudioError {
         /// Largest accepted length.
         limit: f64,
     },
+    /// Shorter than the caller takes.
+    #[error("audio lasts {ms} ms, more than {limit} ms are needed")]
+    TooShort {
+        /// Milliseconds found.
+        ms: u64,
+        /// Length that must be exceeded.
+        limit: u64,
+    },
     /// A rate that is not speech.
     #[error("sample rate {0} Hz is outside 8000..=96000")]
     BadRate(u32),

@@ -5,9 +5,9 @@ use std::path::{Component, Path, PathBuf};
 use domain::ErrorCode;
 use domain::dataset::DatasetFile;
 use domain::run::FieldFault;
+use rest::Problem;
 use weights::{ModelInfo, WeightsError};
 
-use crate::http::Problem;
 use crate::state::State;
 
 /// Verifies the folder and copies its files below `prefix`.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use actix_web::dev::Payload;
 use actix_web::http::header;
-use actix_web::{Error, FromRequest, HttpMessage, HttpRequest};
+use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, web};
 use bytes::BytesMut;
 use domain::ErrorCode;
 use futures::StreamExt;
@@ -13,24 +13,22 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::Problem;
-use crate::auth::Caller;
-use crate::state::Shared;
+use crate::{Api, Caller, Problem};
 
 /// Deepest nesting of a body.
 const MAX_DEPTH: usize = 32;
 
 /// Bytes read and thrown away after the limit, so that the client can finish sending and read the answer.
-const DRAIN_BYTES: usize = 16 << 20;
+pub(crate) const DRAIN_BYTES: usize = 16 << 20;
 
 /// The body of a POST with what makes it repeatable: caller, path, `Idempotency-Key` and a hash of the content.
 #[derive(Debug)]
 pub struct Posted<T> {
     /// The parsed body.
     pub body: T,
-    pub(super) scope: String,
-    pub(super) key: Option<String>,
-    pub(super) fingerprint: [u8; 32],
+    pub(crate) scope: String,
+    pub(crate) key: Option<String>,
+    pub(crate) fingerprint: [u8; 32],
 }
 
 impl<T: DeserializeOwned + 'static> FromRequest for Posted<T> {
@@ -46,8 +44,8 @@ impl<T: DeserializeOwned + 'static> FromRequest for Posted<T> {
 async fn read<T: DeserializeOwned>(req: &HttpRequest, payload: Payload) -> Result<Posted<T>, Problem> {
     let key = idempotency_key(req)?;
     media_type(req)?;
-    let state = req.app_data::<Shared>().expect("the app carries its state");
-    let bytes = collect(payload, state.gateway.max_json_bytes).await?;
+    let api = req.app_data::<web::Data<Api>>().expect("the app says what it serves");
+    let bytes = collect(payload, api.max_json_bytes).await?;
     let value = parse(&bytes)?;
     let fingerprint = fingerprint(&value);
     let body = typed(value)?;
@@ -56,7 +54,7 @@ async fn read<T: DeserializeOwned>(req: &HttpRequest, payload: Payload) -> Resul
 }
 
 /// The `Idempotency-Key` header, checked.
-pub(super) fn idempotency_key(req: &HttpRequest) -> Result<Option<String>, Problem> {
+pub(crate) fn idempotency_key(req: &HttpRequest) -> Result<Option<String>, Problem> {
     let Some(value) = req.headers().get("idempotency-key") else { return Ok(None) };
     let text = value.to_str().ok().filter(|t| (1..=255).contains(&t.len()));
     text.map(|t| Some(t.to_owned())).ok_or_else(|| {
@@ -145,7 +143,7 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
         let what = error.into_inner().to_string();
         // Line and column would be those of our own copy.
         let what = what.split(" at line ").next().unwrap_or_default().to_owned();
-        Problem::field(pointer, what)
+        Problem::field(pointer, domain::hint::with_hint(&what))
     })
 }
 
@@ -162,7 +160,7 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
 }
 
 /// SHA-256 of the content, whatever the order of the members and the white space.
-pub(super) fn fingerprint(value: &Value) -> [u8; 32] {
+pub(crate) fn fingerprint(value: &Value) -> [u8; 32] {
     let mut hash = Sha256::new();
     feed(&mut hash, value);
     hash.finalize().into()

@@ -1,22 +1,22 @@
 //! The OpenAPI document as the list of what is served: a request that is not in it never reaches a handler.
 
-use actix_web::body::BoxBody;
-use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
-use actix_web::middleware::Next;
-use actix_web::{Error, HttpMessage};
 use domain::ErrorCode;
 use serde_json::Value;
 
-use super::Problem;
-use crate::auth::Scope;
-use crate::state::Shared;
+use crate::{Problem, Scope};
 
 /// Extension of an operation: the scope that a key needs, or `none`.
 pub const SCOPE_EXTENSION: &str = "x-required-scope";
 
 /// Files of the documentation page; they are not operations.
 pub const DOCS: &str = "/docs";
+
+/// Whether a path belongs to the documentation page.
+#[must_use]
+pub fn is_docs(path: &str) -> bool {
+    path == DOCS || path.starts_with("/docs/")
+}
 
 /// One operation of the document.
 #[derive(Debug, Clone)]
@@ -37,12 +37,6 @@ pub struct Operation {
 #[derive(Debug, Clone)]
 pub struct Contract {
     operations: Vec<Operation>,
-}
-
-enum Found<'c> {
-    Operation(&'c Operation),
-    OtherMethods(Vec<&'c str>),
-    Nothing,
 }
 
 impl Contract {
@@ -71,21 +65,28 @@ impl Contract {
     /// The documented path that matches, with its parameters named.
     #[must_use]
     pub fn pattern(&self, path: &str) -> Option<String> {
-        if path == DOCS || path.starts_with("/docs/") {
+        if is_docs(path) {
             return Some(DOCS.to_owned());
         }
         self.operations.iter().find(|o| o.matches(path)).map(|o| o.path.clone())
     }
 
-    fn find(&self, method: &Method, path: &str) -> Found<'_> {
+    /// The operation that a request asks for.
+    ///
+    /// # Errors
+    /// 404 when nothing is at the path, 405 with the methods that are.
+    pub fn find(&self, method: &Method, path: &str) -> Result<&Operation, Problem> {
         let on_path: Vec<&Operation> = self.operations.iter().filter(|o| o.matches(path)).collect();
         if let Some(operation) = on_path.iter().find(|o| o.method == *method) {
-            return Found::Operation(operation);
+            return Ok(operation);
         }
         if on_path.is_empty() {
-            return Found::Nothing;
+            let detail = format!("there is nothing at {}; see /openapi.json", short(path));
+            return Err(Problem::new(ErrorCode::RouteNotFound, detail));
         }
-        Found::OtherMethods(on_path.iter().map(|o| o.method.as_str()).collect())
+        let allow = on_path.iter().map(|o| o.method.as_str()).collect::<Vec<_>>().join(", ");
+        let detail = format!("this path answers {allow}, not {}", short(method.as_str()));
+        Err(Problem::new(ErrorCode::MethodNotAllowed, detail).with("allow", allow))
     }
 }
 
@@ -123,7 +124,11 @@ impl Operation {
         self.path.ends_with("/api/chat")
     }
 
-    fn check_query(&self, query: &str) -> Result<(), Problem> {
+    /// Refuses query parameters that the operation does not take, and repeated ones.
+    ///
+    /// # Errors
+    /// 400 that names the parameter.
+    pub fn check_query(&self, query: &str) -> Result<(), Problem> {
         if self.takes_any_query() {
             return Ok(());
         }
@@ -147,43 +152,6 @@ impl Operation {
         }
         Ok(())
     }
-}
-
-/// Middleware: 404 and 405 from the document, then the key, then the query.
-///
-/// # Errors
-/// None of its own.
-pub async fn guard(req: ServiceRequest, next: Next<BoxBody>) -> Result<ServiceResponse<BoxBody>, Error> {
-    match admit(&req).await {
-        Ok(()) => next.call(req).await,
-        Err(problem) => Ok(req.error_response(problem)),
-    }
-}
-
-async fn admit(req: &ServiceRequest) -> Result<(), Problem> {
-    let state = req.app_data::<Shared>().cloned().expect("the app carries its state");
-    let path = req.path();
-    if *req.method() == Method::GET && (path == DOCS || path.starts_with("/docs/")) {
-        return Ok(());
-    }
-    let operation = match state.contract.find(req.method(), path) {
-        Found::Operation(operation) => operation,
-        Found::OtherMethods(methods) => {
-            let allow = methods.join(", ");
-            let detail = format!("this path answers {allow}, not {}", short(req.method().as_str()));
-            return Err(Problem::new(ErrorCode::MethodNotAllowed, detail).with("allow", allow));
-        }
-        Found::Nothing => {
-            let detail = format!("there is nothing at {}; see /openapi.json", short(path));
-            return Err(Problem::new(ErrorCode::RouteNotFound, detail));
-        }
-    };
-    if let Some(scope) = operation.scope {
-        let caller = state.keyring.authenticate(req.request()).await?;
-        caller.require(scope)?;
-        req.extensions_mut().insert(caller);
-    }
-    operation.check_query(req.query_string())
 }
 
 fn short(text: &str) -> String {

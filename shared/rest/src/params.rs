@@ -8,7 +8,7 @@ use actix_web::{Error, FromRequest, HttpRequest};
 use domain::ErrorCode;
 use serde::de::DeserializeOwned;
 
-use super::Problem;
+use crate::Problem;
 
 /// The `{id}` of the path, parsed.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +44,10 @@ impl<T: DeserializeOwned + 'static> FromRequest for Asked<T> {
 }
 
 /// Reads a query string.
-pub(crate) fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
+///
+/// # Errors
+/// 400 that names the parameter.
+pub fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
     let pairs = url::form_urlencoded::parse(query.as_bytes());
     serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs)).map_err(|error| {
         let name = error.path().to_string();

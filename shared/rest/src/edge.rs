@@ -8,20 +8,21 @@ use actix_web::body::BoxBody;
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
-use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, ResponseError};
+use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, ResponseError, web};
 use chassis::telemetry::TraceContext;
 use domain::ErrorCode;
 use futures::FutureExt;
 use tracing::Instrument;
 
-use super::Problem;
-use super::contract::DOCS;
-use super::problem::PROBLEM_JSON;
-use crate::routes::docs::PAGE_CSP;
-use crate::state::Shared;
+use crate::contract::DOCS;
+use crate::problem::PROBLEM_JSON;
+use crate::{Api, Problem};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const CSP: &str = "default-src 'none'; frame-ancestors 'none'";
+/// The page of the documentation runs its own scripts, draws its own styles, and talks to this server only.
+const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+                        font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 tokio::task_local! {
     static TRACE_ID: String;
@@ -88,8 +89,8 @@ pub async fn pass(req: ServiceRequest, next: Next<BoxBody>) -> Result<ServiceRes
     let method = req.method().clone();
     // The pattern and never the path: tickets travel in paths and queries.
     let route = req
-        .app_data::<Shared>()
-        .and_then(|state| state.contract.pattern(req.path()))
+        .app_data::<web::Data<Api>>()
+        .and_then(|api| api.contract.pattern(req.path()))
         .unwrap_or_else(|| "unmatched".to_owned());
     let span = tracing::info_span!(
         "request", http.method = %method, http.route = %route, trace.id = %trace_id, request.id = %trace.request_id
@@ -147,13 +148,9 @@ fn is_problem(response: &ServiceResponse<BoxBody>) -> bool {
 }
 
 fn uri_limit(req: &ServiceRequest) -> Option<Problem> {
-    let state = req.app_data::<Shared>()?;
+    let api = req.app_data::<web::Data<Api>>()?;
     let length = req.uri().path_and_query().map_or(0, |p| p.as_str().len());
-    let limit = if req.path().ends_with("/api/chat") {
-        state.gateway.max_chat_uri_bytes
-    } else {
-        state.gateway.max_uri_bytes
-    };
+    let limit = if req.path().ends_with("/api/chat") { api.max_chat_uri_bytes } else { api.max_uri_bytes };
     (length > limit).then(|| {
         Problem::new(
             ErrorCode::UriTooLong,

@@ -172,7 +172,7 @@ impl Problem {
     }
 
     fn body(&self) -> ProblemBody {
-        let instance = self.instance.clone().unwrap_or_else(super::edge::current_trace_id);
+        let instance = self.instance.clone().unwrap_or_else(crate::edge::current_trace_id);
         ProblemBody {
             kind: format!("urn:plexforge:problem:{}", self.code),
             title: self.code.title(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use store::idempotency::{self, SavedAnswer, Seen};
 use store::{Store, Tx};
 
-use super::{Posted, Problem};
+use crate::{Posted, Problem};
 
 /// What a POST made.
 #[derive(Debug)]

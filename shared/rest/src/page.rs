@@ -10,7 +10,7 @@ use store::PageRequest;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use super::Problem;
+use crate::Problem;
 
 /// Rows of a page when the caller does not say.
 const DEFAULT_LIMIT: u32 = 20;
