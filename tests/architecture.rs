@@ -11,8 +11,8 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, Package
 const TORCH: [&str; 4] = ["nn", "personaplex", "trainer", "inference"];
 
 /// Libraries without services above them: what every service and the gateway may use.
-const FOUNDATION: [&str; 9] =
-    ["domain", "streams", "audio", "spoken", "artifacts", "weights", "store", "bus", "chassis"];
+const FOUNDATION: [&str; 10] =
+    ["domain", "streams", "audio", "spoken", "aligner", "artifacts", "weights", "store", "bus", "chassis"];
 
 /// Crates whose code may hold `unsafe` (mapped files, foreign functions), each with a SAFETY comment.
 const UNSAFE: [&str; 3] = ["shared/weights", "shared/nn", "services/tts"];
@@ -24,16 +24,18 @@ const MAX_CRATE_LINES: usize = 6000;
 fn may_use(name: &str) -> Vec<&'static str> {
     let foundation_and = |more: &[&'static str]| [&FOUNDATION[..], more].concat();
     match name {
-        "domain" | "testkit" => vec![],
+        "domain" | "aligner" | "testkit" => vec![],
         "streams" | "audio" | "spoken" | "artifacts" | "weights" | "store" | "bus" => vec!["domain"],
         "chassis" => vec!["domain", "artifacts", "store", "bus"],
+        "rest" => vec!["domain", "artifacts", "store", "chassis"],
         "client" => vec!["domain", "audio", "weights"],
         "nn" => vec!["weights"],
         "personaplex" => vec!["domain", "streams", "weights", "nn"],
         "trainer" | "inference" => foundation_and(&["nn", "personaplex"]),
         // It is a client of inference, as any other.
         "evaluation" => foundation_and(&["client"]),
-        "gateway" | "datagen" | "tts" | "align" | "dataset" => foundation_and(&[]),
+        "gateway" => foundation_and(&["rest"]),
+        "datagen" | "tts" | "align" | "dataset" => foundation_and(&[]),
         _ => vec![],
     }
 }

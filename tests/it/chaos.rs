@@ -18,7 +18,7 @@ fn work(service: &str) -> (&'static str, u64) {
     match service {
         "datagen" => ("generate", 100),
         "tts" => ("render", 3_000),
-        "align" => ("align", 500),
+        "align" => ("align", 2_000),
         "dataset" => ("assemble", 800),
         "trainer" => ("train", 6_000),
         _ => ("evaluate", 3_000),
@@ -62,7 +62,7 @@ async fn each_service_killed_once_at_a_random_moment_loses_nothing_and_repeats_n
     }
     api.succeeded(&format!("/v1/datasets/{dataset}"), DEADLINE).await;
 
-    let spec = json!({ "max_steps": 8, "batch_size": 1, "duration_sec": 60.0, "ckpt_freq": 2, "eval_freq": 0,
+    let spec = json!({ "max_steps": 8, "batch_size": 1, "num_microbatches": 1, "duration_sec": 60.0, "ckpt_freq": 2, "eval_freq": 0,
         "optim": { "lr": 0.002 }, "lora": { "rank": 4 } });
     let run = api
         .post(

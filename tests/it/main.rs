@@ -5,4 +5,5 @@ mod api;
 mod broker;
 mod chaos;
 mod cli;
+mod datasets;
 mod telemetry;
