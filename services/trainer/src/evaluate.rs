@@ -2,8 +2,8 @@
 
 use domain::run::MetricPoint;
 use personaplex::Lm;
-use personaplex::loss::{LossMetrics, LossSettings, LossWeights, masked_loss};
-use tch::{Device, no_grad};
+use personaplex::loss::{LossMetrics, LossSettings, LossWeights};
+use tch::Device;
 
 use crate::TrainError;
 use crate::batch::Batch;
@@ -24,18 +24,33 @@ impl EvalLoss {
 
     /// Numbers for Postgres.
     pub(crate) fn points(&self, step: u32, total: f64) -> Vec<MetricPoint> {
-        let mut points = vec![
-            ("eval/loss", Some(total)),
-            ("eval/text_loss", Some(self.text)),
-            ("eval/audio_loss", Some(self.audio)),
-        ];
-        points.push(("eval/real_token_loss", self.metrics.real_token_loss()));
-        points.push(("eval/pred_pad_pct", self.metrics.pred_pad_pct()));
+        let values = [("eval/loss", total), ("eval/text_loss", self.text), ("eval/audio_loss", self.audio)];
+        let mut points = values.map(|(name, value)| MetricPoint { step, name: name.into(), value }).to_vec();
+        points.extend(diagnostics("eval", step, &self.metrics));
         points
-            .into_iter()
-            .filter_map(|(name, value)| Some(MetricPoint { step, name: name.into(), value: value? }))
-            .collect()
     }
+}
+
+/// Rows that the heads see at a time: 1,024 keep the products of a large card busy, and their logits fit beside the
+/// model.
+pub(crate) const SLICE_ROWS: i64 = 1024;
+
+/// Unweighted losses and what the model makes of padding, per stream and codebook; only those with targets.
+pub(crate) fn diagnostics(side: &str, step: u32, metrics: &LossMetrics) -> Vec<MetricPoint> {
+    let mut values = vec![
+        ("real_token_loss".to_owned(), metrics.real_token_loss()),
+        ("pad_token_loss".to_owned(), metrics.pad_token_loss()),
+        ("real_token_pct".to_owned(), metrics.real_token_pct()),
+        ("pred_pad_pct".to_owned(), metrics.pred_pad_pct()),
+        ("epad_recall".to_owned(), metrics.epad_recall()),
+    ];
+    values.extend(
+        (0..metrics.audio_counts.len()).map(|k| (format!("audio_cb{k}_loss"), metrics.audio_loss(k))),
+    );
+    values
+        .into_iter()
+        .filter_map(|(name, value)| Some(MetricPoint { step, name: format!("{side}/{name}"), value: value? }))
+        .collect()
 }
 
 /// Runs the list in batches of `batch_size`, without gradients.
@@ -57,10 +72,9 @@ pub(crate) fn evaluate(
             Some(&batch.context_mask),
             settings,
         )?;
-        let sums =
-            no_grad(|| lm.forward_train(&batch.codes).map(|out| masked_loss(&out, &batch.codes, &weights)))?;
-        text = (text.0 + sums.text_sum.double_value(&[]), text.1 + sums.text_weight);
-        audio = (audio.0 + sums.audio_sum.double_value(&[]), audio.1 + sums.audio_weight);
+        let sums = lm.losses(&batch.codes, &weights, SLICE_ROWS)?;
+        text = (text.0 + sums.text_sum, text.1 + sums.text_weight);
+        audio = (audio.0 + sums.audio_sum, audio.1 + sums.audio_weight);
         metrics.add(&sums.metrics);
     }
     let mean = |(sum, weight): (f64, f64)| if weight > 0.0 { sum / weight } else { 0.0 };

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use chassis::{JobError, Stop};
 use domain::run::{MetricPoint, TrainingSpec};
-use personaplex::loss::{LossSettings, LossWeights, masked_loss};
-use personaplex::{Lm, LoraConfig};
+use personaplex::loss::{LossMetrics, LossSettings, LossWeights};
+use personaplex::{Lm, LoraConfig, LossScale, PassOptions};
 use tch::{Device, Kind};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::{Batch, order};
 use crate::checkpointing::{self, StateFacts};
-use crate::evaluate::evaluate;
+use crate::evaluate::{SLICE_ROWS, diagnostics, evaluate};
 use crate::loader::{Encoder, RawDataset, Sample};
 use crate::optim::AdamW;
 use crate::schedule::OneCycle;
@@ -60,6 +60,7 @@ struct Trainer<'a> {
     lm: Lm,
     optim: AdamW,
     loss: LossSettings,
+    pass: PassOptions,
     train: Vec<Sample>,
     eval: Vec<Sample>,
 }
@@ -92,7 +93,10 @@ pub fn train(plan: &Plan) -> Result<Outcome, TrainError> {
         first_codebook_weight_multiplier: plan.spec.first_codebook_weight_multiplier,
         ..LossSettings::default()
     };
-    Trainer { plan, lm, optim, loss, train, eval }.run(done)
+    // A card's memory is short, a processor's is not for what it can train: there nothing is computed twice.
+    let recompute_layers = if plan.device.is_cuda() { usize::MAX } else { 0 };
+    let pass = PassOptions { recompute_layers, slice_rows: SLICE_ROWS, ..PassOptions::default() };
+    Trainer { plan, lm, optim, loss, pass, train, eval }.run(done)
 }
 
 fn samples(plan: &Plan) -> Result<(Vec<Sample>, Vec<Sample>), TrainError> {
@@ -191,17 +195,19 @@ impl Trainer<'_> {
         let (text_share, audio_share) =
             (share(spec.text_loss_weight, text_weight), share(spec.audio_loss_weight, audio_weight));
         self.optim.zero_grad();
+        let scale = LossScale { text: text_share, audio: audio_share, kl: 0.0 };
         let (mut text, mut audio, mut l2) = (0.0, 0.0, 0.0);
-        for (i, (batch, weights)) in weighed.iter().enumerate() {
-            let sums = masked_loss(&self.lm.forward_train(&batch.codes)?, &batch.codes, weights);
-            let mut loss = &sums.text_sum * text_share + &sums.audio_sum * audio_share;
-            if let Some(square) = self.optim.squared_b().filter(|_| i == 0 && spec.lora_l2_weight > 0.0) {
-                l2 = spec.lora_l2_weight * square.double_value(&[]);
-                loss += square * spec.lora_l2_weight;
-            }
-            loss.backward();
-            text += sums.text_sum.double_value(&[]);
-            audio += sums.audio_sum.double_value(&[]);
+        let mut seen = LossMetrics::default();
+        for (batch, weights) in &weighed {
+            let sums = self.lm.backward(&batch.codes, weights, scale, &self.pass)?;
+            text += sums.text_sum;
+            audio += sums.audio_sum;
+            seen.add(&sums.metrics);
+        }
+        if let Some(square) = self.optim.squared_b().filter(|_| spec.lora_l2_weight > 0.0) {
+            let term = square * spec.lora_l2_weight;
+            l2 = term.double_value(&[]);
+            term.backward();
         }
         let (text_mean, audio_mean) = (share(text, text_weight), share(audio, audio_weight));
         let total = spec.text_loss_weight * text_mean + spec.audio_loss_weight * audio_mean + l2;
@@ -225,9 +231,9 @@ impl Trainer<'_> {
             ("train/grad_norm", norm),
             ("train/frames_per_s", rate),
         ];
-        self.send(Report::Metrics(
-            values.map(|(name, value)| MetricPoint { step, name: name.into(), value }).to_vec(),
-        ));
+        let mut points = values.map(|(name, value)| MetricPoint { step, name: name.into(), value }).to_vec();
+        points.extend(diagnostics("train", step, &seen));
+        self.send(Report::Metrics(points));
         Ok(frames)
     }
 

@@ -25,6 +25,12 @@ pub struct Args {
     /// Temporal layers that are computed a second time instead of kept
     #[arg(long, default_value_t = 0)]
     recompute: usize,
+    /// Adapters in the depformer and its heads too
+    #[arg(long)]
+    all: bool,
+    /// Rows that the heads see at a time
+    #[arg(long, default_value_t = 1024)]
+    slice: i64,
     /// Timed steps, after one that is not
     #[arg(long, default_value_t = 3)]
     steps: usize,
@@ -32,7 +38,7 @@ pub struct Args {
 
 pub fn run(args: &Args, device: Device, kind: Kind, table: &mut Table) -> Outcome {
     let mut lm = crate::open(&args.dir, device, kind)?;
-    lm.add_lora(&LoraConfig { rank: args.rank, ..LoraConfig::default() }, 1)?;
+    lm.add_lora(&LoraConfig { rank: args.rank, skip_depformer: !args.all, ..LoraConfig::default() }, 1)?;
     let trained: usize = lm.trainable().iter().map(|p| p.tensor.numel()).sum();
     let codes = random_codes(&lm, args);
     let weights =
@@ -40,7 +46,7 @@ pub fn run(args: &Args, device: Device, kind: Kind, table: &mut Table) -> Outcom
     reset_peak(device)?;
     let (mut times, mut losses, mut finite) = (Vec::new(), Vec::new(), true);
     for i in 0..=args.steps {
-        let (time, (loss, good)) = timed(device, || step(&lm, &codes, &weights, args.recompute))?;
+        let (time, (loss, good)) = timed(device, || step(&lm, &codes, &weights, args))?;
         if i > 0 {
             times.push(time);
         }
@@ -79,9 +85,10 @@ fn random_codes(lm: &Lm, args: &Args) -> Tensor {
 }
 
 /// Forward, backward, one plain descent step. Returns the loss and whether everything stayed finite.
-fn step(lm: &Lm, codes: &Tensor, weights: &LossWeights, recompute: usize) -> Outcome<(f64, bool)> {
+fn step(lm: &Lm, codes: &Tensor, weights: &LossWeights, args: &Args) -> Outcome<(f64, bool)> {
     let scale = LossScale { text: 1.0 / weights.text_sum(), audio: 1.0 / weights.audio_sum(), kl: 0.0 };
-    let options = PassOptions { recompute_layers: recompute, ..PassOptions::default() };
+    let options =
+        PassOptions { recompute_layers: args.recompute, slice_rows: args.slice, ..PassOptions::default() };
     let sums = lm.backward(codes, weights, scale, &options)?;
     let loss = sums.text_sum * scale.text + sums.audio_sum * scale.audio;
     let mut finite = Vec::new();
