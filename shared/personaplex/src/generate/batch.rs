@@ -167,13 +167,13 @@ impl LmBatch {
         Ok(&self.slot(slot)?.history)
     }
 
-    /// Hidden states `[B, 1, dim]` of the last call.
+    /// Hidden states `[B, 1, dim]` of the last call; none with graphs.
     #[must_use]
     pub fn hidden(&self) -> Option<&Tensor> {
         self.last.as_ref().map(|out| &out.hidden)
     }
 
-    /// Text logits `[B, V]` of the last call.
+    /// Text logits `[B, V]` of the last call; none with graphs.
     #[must_use]
     pub fn text_logits(&self) -> Option<&Tensor> {
         self.last.as_ref().map(|out| &out.text_logits)
