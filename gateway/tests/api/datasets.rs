@@ -125,7 +125,12 @@ async fn an_export_is_a_tar_of_every_file_and_damage_cuts_it_short() -> Result<(
         gateway.artifacts.local_path(&format!("datasets/{id}/published/dataset/train.jsonl"))?,
         "{\"path\":\"y\"}\n",
     )?;
-    assert!(get().await?.bytes().await.is_err(), "never a whole answer with wrong content");
+    // The answer is cut before or after its headers are on their way.
+    let whole = match get().await {
+        Ok(answer) => answer.bytes().await.is_ok(),
+        Err(_) => false,
+    };
+    assert!(!whole, "never a whole answer with wrong content");
     Ok(())
 }
 
