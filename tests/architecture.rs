@@ -8,14 +8,14 @@ use std::sync::LazyLock;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
 
 /// The only crates that may reach libtorch.
-const TORCH: [&str; 4] = ["nn", "personaplex", "trainer", "inference"];
+const TORCH: [&str; 5] = ["nn", "ranks", "personaplex", "trainer", "inference"];
 
 /// Libraries without services above them: what every service and the gateway may use.
 const FOUNDATION: [&str; 10] =
     ["domain", "streams", "audio", "spoken", "aligner", "artifacts", "weights", "store", "bus", "chassis"];
 
 /// Crates whose code may hold `unsafe` (mapped files, foreign functions), each with a SAFETY comment.
-const UNSAFE: [&str; 3] = ["shared/weights", "shared/nn", "services/tts"];
+const UNSAFE: [&str; 4] = ["shared/weights", "shared/nn", "shared/ranks", "services/tts"];
 
 const MAX_FILE_LINES: usize = 500;
 const MAX_CRATE_LINES: usize = 6000;
@@ -26,15 +26,18 @@ fn may_use(name: &str) -> Vec<&'static str> {
     match name {
         "domain" | "aligner" | "testkit" => vec![],
         "streams" | "audio" | "spoken" | "artifacts" | "weights" | "store" | "bus" => vec!["domain"],
+        "preflight" => vec!["domain", "audio", "streams", "weights"],
+        "runlog" => vec!["domain"],
         "chassis" => vec!["domain", "artifacts", "store", "bus"],
         "rest" => vec!["domain", "artifacts", "store", "chassis"],
         "client" => vec!["domain", "audio", "weights"],
         "nn" => vec!["weights"],
         "personaplex" => vec!["domain", "streams", "weights", "nn"],
-        "trainer" | "inference" => foundation_and(&["nn", "personaplex"]),
+        "trainer" => foundation_and(&["nn", "ranks", "personaplex", "preflight", "runlog"]),
+        "inference" => foundation_and(&["nn", "personaplex"]),
         // It is a client of inference, as any other.
         "evaluation" => foundation_and(&["client"]),
-        "gateway" => foundation_and(&["rest"]),
+        "gateway" => foundation_and(&["rest", "preflight", "runlog"]),
         "datagen" | "tts" | "align" | "dataset" => foundation_and(&[]),
         _ => vec![],
     }

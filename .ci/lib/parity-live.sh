@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Compares the product live with the published package. Three golden trees of random sizes are made from PyPI's `moshi`
-# with fresh seeds, and the golden tests of nn, personaplex, weights and audio read each. Prints seeds and sizes; keeps
-# the tree of a failure. By hand only: `make parity-live`, or SEEDS="1 2 3" .ci/lib/parity-live.sh to repeat a run.
+# with fresh seeds, and the golden tests of nn, personaplex, weights and audio read each. Then the other way round: the
+# package loads adapters and a fully trained model that the product wrote for the tree. Prints seeds, sizes and the
+# largest differences of those; keeps the tree of a failure. By hand only: `make parity-live`, or
+# SEEDS="1 2 3" .ci/lib/parity-live.sh to repeat a run.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 
@@ -29,10 +31,22 @@ install_packages() {
     ) 9>"$PACKAGES.lock"
 }
 
+# with_package SCRIPT ARGUMENT...: runs a script of tests/golden where it finds the package
+with_package() {
+    PYTHONPATH="$PACKAGES" PYTHONDONTWRITEBYTECODE=1 "$PYTHON" "$@"
+}
+
 # make_tree SEED FOLDER
 make_tree() {
-    PYTHONPATH="$PACKAGES" PYTHONDONTWRITEBYTECODE=1 "$PYTHON" tests/golden/make_all.py \
-        --seed "$1" --shape random --out "$2"
+    with_package tests/golden/make_all.py --seed "$1" --shape random --out "$2"
+}
+
+# check_adapters SEED FOLDER
+check_adapters() {
+    (
+        . "$ROOT/.ci/lib/torch-env.sh"
+        cargo run --locked -q -p personaplex --example adapters_for_reference -- "$2" "$2/trained" --seed "$1"
+    ) && with_package tests/golden/check_adapters.py "$2" "$2/trained"
 }
 
 fresh_seed() { od -An -N4 -tu4 /dev/urandom | tr -d ' '; }
@@ -69,7 +83,7 @@ for seed in "${seeds[@]}"; do
         make_tree "$seed" "$folder" || result=$?
     done
     [ "$result" -eq 0 ] || fail "the tree of seed $seed could not be made"
-    if run_tests "$folder"; then
+    if run_tests "$folder" && check_adapters "$seed" "$folder"; then
         note "seed $seed: equal"
         rm -rf "$folder"
     else

@@ -35,7 +35,8 @@ fn compile_shim(lib: &Path) {
         .warnings(false) // libtorch's headers
         .define("_GLIBCXX_USE_CXX11_ABI", abi.as_str())
         .includes([torch.join("include"), torch.join("include/torch/csrc/api/include")])
-        .file("cuda/context.cpp");
+        .file("cuda/context.cpp")
+        .file("cuda/host.cpp");
     if lib.join("libc10_cuda.so").exists() {
         build.include(cuda_headers(torch)).file("cuda/graph.cpp").compile("plexforge_nn");
         println!("cargo:rustc-link-search=native={}", lib.display());

@@ -67,6 +67,16 @@ impl Api {
         answer
     }
 
+    /// As [`Self::post`], for calls that make nothing.
+    pub async fn post_checked(&self, path: &str, body: Value) -> Value {
+        let request = self.http.post(format!("{}{path}", self.url)).bearer_auth(&self.key).json(&body);
+        let answer = request.send().await.unwrap();
+        let status = answer.status();
+        let answer: Value = answer.json().await.unwrap();
+        assert_eq!(status, 200, "POST {path} {body}: {answer}");
+        answer
+    }
+
     /// Registers the tiny base model.
     pub async fn register_tiny(&self, stack: &Stack) -> Value {
         let dir = stack.import_dir().join("tiny");

@@ -67,7 +67,8 @@ async fn each_service_killed_once_at_a_random_moment_loses_nothing_and_repeats_n
     let run = api
         .post(
             "/v1/runs",
-            json!({ "name": "chaos", "dataset_id": dataset, "base_model": "tiny", "spec": spec }),
+            json!({ "name": "chaos", "dataset_id": dataset, "base_model": "tiny", "spec": spec,
+                "acknowledge": true }),
         )
         .await;
     strike(&mut stack, &pool, &mut rng, "trainer").await;

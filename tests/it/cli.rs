@@ -53,7 +53,24 @@ async fn the_command_line_goes_from_a_dataset_to_a_comparison_and_its_exit_codes
         ["dataset", "create", "--name", "cli", "--dialogues", "4", "--eval-fraction", "0.25", "--wait"];
     assert_eq!(ppx.ok(&made).await["state"], "succeeded");
     let short = ["--steps", "4", "--batch-size", "1", "--rank", "2", "--duration-sec", "64"];
-    let train = ["train", "--name", "cli-run", "--dataset", "cli", "--base", "tiny", "--wait"];
+    let train = [
+        "train",
+        "--name",
+        "cli-run",
+        "--dataset",
+        "cli",
+        "--base",
+        "tiny",
+        "--acknowledge",
+        "all",
+        "--wait",
+    ];
+    let dry = ["train", "--name", "cli-run", "--dataset", "cli", "--base", "tiny", "--dry-run"];
+    let checked = ppx.ok(&[&dry[..], &short[..]].concat()).await;
+    assert_eq!(
+        (checked["passed"].as_bool(), checked["data"]["injection_yield"].as_f64()),
+        (Some(true), Some(1.0))
+    );
     let run = ppx.ok(&[&train[..], &short[..]].concat()).await;
     assert!(run["model_id"].as_str().is_some_and(|id| id.starts_with("mdl_")), "{run}");
 
@@ -100,23 +117,12 @@ async fn the_command_line_goes_from_a_dataset_to_a_comparison_and_its_exit_codes
     assert!(std::fs::read_to_string(dir.path().join("report/report.html")).unwrap().contains("eval-cli-run"));
 
     let unknown = "run_01938f6e0c3b7a54b1f2a0c4d5e6f708";
+    let short_window =
+        ["train", "--dataset", "cli", "--base", "tiny", "--steps", "1", "--duration-sec", "10"];
     for (arguments, code) in [
-        // A window too short for the prompt: the job fails.
-        (
-            vec![
-                "train",
-                "--dataset",
-                "cli",
-                "--base",
-                "tiny",
-                "--steps",
-                "1",
-                "--duration-sec",
-                "10",
-                "--wait",
-            ],
-            1,
-        ),
+        // A window too short for the prompt: the check says so, and nothing starts.
+        ([&short_window[..], &["--dry-run"]].concat(), 1),
+        ([&short_window[..], &["--acknowledge", "all"]].concat(), 2),
         (vec!["dataset", "create", "--name", "cli"], 2),
         (vec!["runs", "list", "--key", "ppx_local_none"], 3),
         (vec!["runs", "get", unknown], 4),

@@ -9,13 +9,13 @@ use tokio::process::Command;
 
 use crate::api::{Api, builder};
 
-struct Ran {
-    code: i32,
-    json: Value,
-    told: String,
+pub struct Ran {
+    pub code: i32,
+    pub json: Value,
+    pub told: String,
 }
 
-async fn ppx(stack: &Stack, dir: &Path, arguments: &[&str]) -> Ran {
+pub async fn ppx(stack: &Stack, dir: &Path, arguments: &[&str]) -> Ran {
     let ran = Command::new(binary("ppx").unwrap())
         .args(arguments)
         .arg("--json")
@@ -32,7 +32,7 @@ async fn ppx(stack: &Stack, dir: &Path, arguments: &[&str]) -> Ran {
 }
 
 /// Six calls of four seconds in the published layout, with the absolute paths of another machine.
-fn write_source(root: &Path) {
+pub fn write_source(root: &Path) {
     for folder in ["stereo_wav", "dataset"] {
         std::fs::create_dir_all(root.join(folder)).unwrap();
     }
@@ -82,6 +82,14 @@ async fn a_dataset_comes_in_goes_out_and_comes_in_again_as_it_was() {
         let ran = ppx(&stack, dir.path(), &["dataset", "import", out, "--name", &name, "--wait"]).await;
         assert_eq!((ran.code, &ran.json["summary"]["content_sha256"]), (0, &hash), "{out}: {}", ran.told);
     }
+    // A name that exists gets the next version; the name alone is the last one.
+    let ran = ppx(&stack, dir.path(), &["dataset", "import", "out/calls", "--name", "calls", "--wait"]).await;
+    assert_eq!((ran.json["version"].as_u64(), &ran.json["summary"]["content_sha256"]), (Some(2), &hash));
+    for (name, version) in [("calls@1", 1), ("calls@2", 2), ("calls", 2)] {
+        let ran = ppx(&stack, dir.path(), &["dataset", "get", name]).await;
+        assert_eq!((ran.code, ran.json["version"].as_u64()), (0, Some(version)), "{name}: {}", ran.told);
+    }
+    assert_eq!(ppx(&stack, dir.path(), &["dataset", "get", "calls@3"]).await.code, 4);
     let left: Vec<_> = std::fs::read_dir(dir.path().join("out")).unwrap().collect();
     assert_eq!(left.len(), 2, "no parts are left: {left:?}");
     let card = std::fs::read_to_string(dir.path().join("out/calls/README.md")).unwrap();
@@ -90,7 +98,7 @@ async fn a_dataset_comes_in_goes_out_and_comes_in_again_as_it_was() {
     let ran = ppx(&stack, dir.path(), &["dataset", "report", "out-calls", "--html", "report.html"]).await;
     assert_eq!(ran.code, 0, "{}", ran.told);
     assert!(std::fs::read_to_string(dir.path().join("report.html")).unwrap().contains("<svg"));
-    let report = ppx(&stack, dir.path(), &["dataset", "report", "calls"]).await.json;
+    let report = ppx(&stack, dir.path(), &["dataset", "report", "calls@1"]).await.json;
     assert_eq!(report["import"]["repairs"]["injection_placed"]["count"], 6);
     assert_eq!(report["measured"]["tokens"]["windows"][2]["with_start"], 6, "{report}");
 

@@ -7,3 +7,4 @@ mod chaos;
 mod cli;
 mod datasets;
 mod telemetry;
+mod trainings;

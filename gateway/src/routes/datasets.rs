@@ -4,11 +4,13 @@ mod export;
 mod import;
 mod report;
 
+use std::str::FromStr;
+
 use actix_web::body::SizedStream;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, post};
 use chrono::{DateTime, Utc};
-use domain::dataset::{DatasetFile, DatasetSpec, DatasetSummary, ImportSpec};
+use domain::dataset::{DatasetFile, DatasetName, DatasetSpec, DatasetSummary, ImportSpec};
 use domain::job::{JobKind, JobSpec, JobState, Progress, RowRange};
 use domain::run::FieldFault;
 use domain::{DatasetId, ErrorCode, JobId};
@@ -47,7 +49,7 @@ pub fn register(config: &mut ServiceConfig) {
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "insurance-small", "domain": "insurance_brokerage", "dialogues": 24, "seed": 7}))]
 pub struct CreateDataset {
-    /// Unique; becomes a file name.
+    /// Becomes a file name. A name that exists gets the next version.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     name: String,
     /// Id of a domain pack.
@@ -99,6 +101,9 @@ pub struct DatasetView {
     object: &'static str,
     #[schema(example = "insurance-small")]
     name: String,
+    /// Number among the datasets of this name, from 1.
+    #[schema(minimum = 1, example = 1)]
+    version: u32,
     spec: DatasetSpec,
     /// What is imported; none for a dataset that is generated.
     import: Option<ImportSpec>,
@@ -127,6 +132,7 @@ async fn view(state: &State, dataset: Dataset) -> Result<DatasetView, Problem> {
         id: dataset.id,
         object: "dataset",
         name: dataset.name,
+        version: dataset.version,
         spec: dataset.spec,
         import: dataset.import,
         state: jobs.state,
@@ -152,13 +158,14 @@ async fn create_dataset(
 ) -> Result<HttpResponse, Problem> {
     let write = async |tx: &mut Tx, (name, spec): (String, DatasetSpec)| {
         let id = DatasetId::generate();
-        store::datasets::insert(tx, id, &name, &spec).await?;
+        let version = store::datasets::insert(tx, id, &name, &spec).await?;
         let new_job = |spec, needs| NewJob { needs, ..super::new_job(&state, &trace, spec) };
         let (total, job_id) = enqueue(tx, id, &spec, new_job).await?;
         let view = DatasetView {
             id,
             object: "dataset",
             name,
+            version,
             spec,
             import: None,
             state: JobState::Queued,
@@ -196,17 +203,30 @@ async fn enqueue(
     Ok((total, last.id))
 }
 
+/// Which datasets.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct DatasetsQuery {
+    /// Only the versions of this name; with `@` and a number only that one.
+    #[param(example = "insurance-small@2")]
+    name: Option<String>,
+}
+
 /// List datasets.
-#[utoipa::path(operation_id = "listDatasets", tag = "datasets", params(PageQuery),
+#[utoipa::path(operation_id = "listDatasets", tag = "datasets", params(DatasetsQuery, PageQuery),
     responses((status = 200, description = "A page of datasets.", body = List<DatasetView>)),
     extensions(("x-required-scope" = json!("datasets:read"))))]
 #[get("/v1/datasets")]
 async fn list_datasets(
     state: Shared,
     req: HttpRequest,
+    query: Asked<DatasetsQuery>,
     page: Asked<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = store::datasets::list(&state.store, page.0.request(DatasetId::uuid)?).await?;
+    let bad = |e| Problem::new(ErrorCode::InvalidRequest, format!("query parameter \"name\": {e}"));
+    let named = query.0.name.as_deref().map(DatasetName::from_str).transpose().map_err(bad)?;
+    let page = page.0.request(DatasetId::uuid)?;
+    let page = store::datasets::list(&state.store, named.as_ref(), page).await?;
     let mut views = Vec::with_capacity(page.items.len());
     for dataset in page.items {
         views.push(view(&state, dataset).await?);

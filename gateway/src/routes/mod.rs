@@ -1,6 +1,7 @@
 //! The operations, one file per noun. Request and response shapes live beside their handlers.
 
 pub mod api_keys;
+mod archive;
 pub mod chat;
 pub mod comparisons;
 pub mod datasets;

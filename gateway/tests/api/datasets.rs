@@ -160,3 +160,41 @@ async fn the_report_is_json_or_a_page_that_may_load_nothing() -> Result<()> {
     assert_eq!(get("text/html").await?.body, Value::Null);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_name_holds_numbered_versions() -> Result<()> {
+    let gateway = Gateway::start().await?;
+    std::fs::create_dir(gateway.import.join("pharma"))?;
+    let built = json!({"name": "calls", "domain": "insurance_brokerage", "dialogues": 2});
+    let imported = json!({"name": "calls", "path": "pharma"});
+    let other = json!({"name": "other", "path": "pharma"});
+    let mut made = Vec::new();
+    for (path, body, version) in [
+        ("/v1/datasets", &built, 1),
+        ("/v1/datasets/imports", &imported, 2),
+        ("/v1/datasets/imports", &other, 1),
+        ("/v1/datasets", &built, 3),
+    ] {
+        let answer = gateway.post(path, body).await?;
+        assert_eq!((answer.status, answer.body["version"].as_u64()), (201, Some(version)), "{}", answer.text);
+        let kept = gateway.get(answer.header("location")).await?;
+        assert_eq!(kept.body, answer.body);
+        made.push(answer.body["id"].clone());
+    }
+    let found = async |name: &str| -> Result<Vec<Value>> {
+        let list = gateway.get(&format!("/v1/datasets?name={name}")).await?;
+        let data = list.body["data"].as_array().context("a list")?.clone();
+        Ok(data.into_iter().map(|d| d["id"].clone()).collect())
+    };
+    assert_eq!(found("calls").await?, [made[3].clone(), made[1].clone(), made[0].clone()]);
+    assert_eq!(found("calls@2").await?, [made[1].clone()]);
+    assert_eq!(found("calls%402").await?, [made[1].clone()]);
+    assert_eq!((found("calls@4").await?, found("cal").await?), (vec![], vec![]));
+    for bad in ["calls@", "calls@0", "calls@two", "%00", ""] {
+        gateway.get(&format!("/v1/datasets?name={bad}")).await?.assert_problem(400, "invalid_request");
+    }
+    let page = gateway.get("/v1/datasets?name=calls&limit=2").await?;
+    let next = page.header("link").to_owned();
+    assert!(next.contains("name=calls") && next.contains("limit=2"), "{next}");
+    Ok(())
+}

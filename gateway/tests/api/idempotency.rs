@@ -43,8 +43,10 @@ async fn a_key_belongs_to_its_body_path_and_caller() -> Result<()> {
     assert_eq!(again.body, first.body);
     let other = json!({"name": "b", "domain": "insurance_brokerage", "dialogues": 2});
     send(&gateway, "/v1/datasets", "k", &other).await?.assert_problem(422, "idempotency_mismatch");
-    // The name is taken for a request that is not a repetition.
-    send(&gateway, "/v1/datasets", "k2", &body).await?.assert_problem(409, "name_taken");
+    assert_eq!(first.body["version"], 1);
+    // A request that is not a repetition is the next version of the dataset.
+    let next = send(&gateway, "/v1/datasets", "k2", &body).await?;
+    assert_eq!((next.status, next.body["version"].as_u64()), (201, Some(2)), "{}", next.text);
     let answer =
         send(&gateway, "/v1/api-keys", "k", &json!({"name": "x", "scopes": ["datasets:write"]})).await?;
     assert_eq!(answer.status, 201);

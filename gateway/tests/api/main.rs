@@ -13,5 +13,6 @@ mod models;
 mod outage;
 mod problems;
 mod resources;
+mod runs;
 mod support;
 mod voices;

@@ -82,7 +82,7 @@ async fn a_run_needs_a_published_dataset_and_yields_a_model() -> Result<()> {
     let answer =
         gateway.post("/v1/runs", &json!({"name": "r", "dataset_id": early, "base_model": "tiny"})).await?;
     answer.assert_problem(409, "conflict");
-    let dataset = gateway.published_dataset("d").await?;
+    let dataset = crate::runs::trainable_dataset(&gateway, "d").await?;
     let unknown =
         gateway.post("/v1/runs", &json!({"name": "r", "dataset_id": dataset, "base_model": "big"})).await?;
     assert_eq!(unknown.pointers(), ["/base_model"], "{}", unknown.text);
@@ -90,7 +90,7 @@ async fn a_run_needs_a_published_dataset_and_yields_a_model() -> Result<()> {
         .post("/v1/runs", &json!({"name": "tiny", "dataset_id": dataset, "base_model": "tiny"}))
         .await?;
     taken.assert_problem(409, "name_taken");
-    let body = json!({"name": "r1", "dataset_id": dataset, "base_model": "tiny", "spec": {"max_steps": 5, "optim": {"lr": 0.001}}});
+    let body = json!({"name": "r1", "dataset_id": dataset, "base_model": "tiny", "spec": {"max_steps": 5, "optim": {"lr": 0.001}}, "acknowledge": true});
     let made = gateway.post("/v1/runs", &body).await?;
     assert_eq!(made.status, 201, "{}", made.text);
     assert_eq!(made.body["spec"]["batch_size"], 4, "defaults are filled in");

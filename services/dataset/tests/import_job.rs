@@ -125,6 +125,87 @@ fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Imports a source, then what was published of it: the summaries, content hash included, must be the same.
+async fn there_and_back(world: &World, name: &str, source: &Source) -> anyhow::Result<(DatasetId, Report)> {
+    let (first, outcome) = world.import(name, &spec(world.offer(name, source.dir.path())?)).await?;
+    let summary = outcome?;
+    let export = world.upload(&world.folder(first)?)?;
+    let (again, outcome) = world.import(&format!("{name}-again"), &spec(export)).await?;
+    assert_eq!(outcome?, summary, "the content hash too");
+    let findings = world.report(again).await?.import.expect("an import");
+    assert_eq!(findings.repairs, std::collections::BTreeMap::new(), "nothing was left to repair");
+    Ok((first, world.report(first).await?))
+}
+
+/// The first published variant: the dialogue as one text, and manifests with the absolute paths of another disk whose
+/// folders are not ours, so that only the name of the file is left to find it by.
+#[tokio::test]
+async fn the_first_record_variant_with_foreign_paths_goes_there_and_back() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let source = Source::seed();
+    std::fs::remove_dir_all(source.path("mono_wav"))?;
+    let mut records = String::new();
+    for id in IDS {
+        let mut record = common::record(id);
+        record["text_prompt"] = record["system_prompt"].take();
+        record["dialogue"] =
+            "[Call start]\nBROKER (June): Hello, Ann.\nCLIENT (Ann): Hi there.\n[Call end]".into();
+        for gone in ["system_prompt", "assistant_name"] {
+            record.as_object_mut().expect("an object").remove(gone);
+        }
+        records.push_str(&format!("{record}\n"));
+    }
+    source.write("pharma.jsonl", records);
+    let elsewhere =
+        |ids: &[&str]| common::manifest(ids).replace("/home/them/data/pharma/stereo_wav", "D:/out/run7");
+    source.write("dataset/train.jsonl", elsewhere(&IDS[..2]));
+    source.write("dataset/eval.jsonl", elsewhere(&IDS[2..]));
+    let (id, report) = there_and_back(&world, "variant-a", &source).await?;
+    assert_eq!(report.import.map(|f| f.repairs_of("absolute_path_rewritten")), Some(3));
+    let rows = store::dialogues::of_dataset(&world.store, id, None).await?;
+    let texts: Vec<_> = rows[0].record.turns.iter().map(|t| t.text.as_str()).collect();
+    assert_eq!(
+        (texts, rows[0].record.text_prompt.as_str()),
+        (vec!["Hello, Ann.", "Hi there."], "ROLE: agent\nCLIENT: Ann")
+    );
+    assert_eq!(
+        std::fs::read_to_string(world.folder(id)?.join("scripts/dial-00000.txt"))?,
+        "Speaker 1: Hello, Ann.\nSpeaker 2: Hi there.\n"
+    );
+    let line = std::fs::read_to_string(world.folder(id)?.join("dataset/eval.jsonl"))?;
+    assert_eq!(line, "{\"path\":\"../stereo_wav/dial-00002.wav\",\"duration\":2.0}\n");
+    Ok(())
+}
+
+/// Single-speaker data as the older fine-tuning tool reads it: words of `SPEAKER_MAIN` only, no turns, records or sides.
+#[tokio::test]
+async fn single_speaker_data_goes_there_and_back() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let source = Source { dir: tempfile::tempdir()? };
+    let mut lines = String::new();
+    for n in 0..6 {
+        source.wav(&format!("data_stereo/talk{n}.mp3.wav"), &sound(2, 24_000));
+        source.json(
+            &format!("data_stereo/talk{n}.mp3.json"),
+            &serde_json::json!({"alignments": [["Hello", [0.0, 0.4], "SPEAKER_MAIN"], ["you", [0.5, 0.8], "SPEAKER_MAIN"]]}),
+        );
+        lines.push_str(&format!("{{\"path\": \"data_stereo/talk{n}.mp3.wav\", \"duration\": 2.0}}\n"));
+    }
+    source.write("data.jsonl", lines);
+    let (id, report) = there_and_back(&world, "talks", &source).await?;
+    let summary = report.summary.expect("published");
+    assert_eq!((summary.train_dialogues + summary.eval_dialogues, summary.words), (6, 12));
+    assert!((1..6).contains(&summary.eval_dialogues), "some are held out: {summary:?}");
+    assert_eq!((report.measured.map(|m| m.agent_words_per_s.count), report.prompts), (Some(6), vec![]));
+    let folder = world.folder(id)?;
+    let sidecar: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.join("stereo_wav/talk0.mp3.json"))?)?;
+    assert_eq!(sidecar["alignments"][1], serde_json::json!(["you", [0.5, 0.8], "SPEAKER_BROKER"]));
+    let card = std::fs::read_to_string(folder.join("README.md"))?;
+    assert!(card.contains("path: dataset/eval.jsonl") && card.contains("pretty_name: talks"), "{card}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_export_imported_again_has_the_same_content() -> anyhow::Result<()> {
     let world = World::new().await?;
@@ -191,6 +272,11 @@ async fn one_fault_is_enough_to_import_nothing_and_all_are_told() -> anyhow::Res
     assert_eq!((report.import.map(|f| f.faults.len()), report.summary), (Some(2), None));
     let page = world.artifacts.get(&format!("datasets/{id}/report/report.html")).await?;
     assert!(String::from_utf8_lossy(&page).contains("The import was refused"));
+    // A refused import does not keep the name: the repaired source is the next version.
+    let repaired = Source::seed();
+    let (id, outcome) = world.import("bad", &spec(world.offer("repaired", repaired.dir.path())?)).await?;
+    outcome?;
+    assert_eq!(store::datasets::get(&world.store, id).await?.version, 2);
     Ok(())
 }
 

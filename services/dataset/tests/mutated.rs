@@ -284,7 +284,26 @@ fn records() -> Vec<Mutation> {
         plain(
             "a voice that is no audio",
             |s| s.edit_sidecar(|v| v["voice_prompt"] = "NATF2.pt".into()),
-            &[("voice_prompt", SIDECAR, "holds no audio: put speaker_samples/NATF2.wav")],
+            &[(
+                "voice_prompt",
+                SIDECAR,
+                "\"NATF2.pt\" holds one model's inputs and no audio, and training needs audio: put the voice's clip into the \
+                 dataset as speaker_samples/NATF2.wav, or import without voices",
+            )],
+        ),
+        plain(
+            "a .pt voice that is there, named by the manifest",
+            |s| {
+                s.write("speaker_samples/NATF2.pt", b"PK\x03\x04");
+                let line = ",\"voice_prompt\":\"speaker_samples/NATF2.pt\",\"duration\"";
+                s.write(TRAIN, manifest(&IDS[..2]).replacen(",\"duration\"", line, 1));
+            },
+            &[("voice_prompt", SIDECAR, "\"speaker_samples/NATF2.pt\" holds one model's inputs")],
+        ),
+        plain(
+            "a voice of another kind",
+            |s| s.edit_sidecar(|v| v["voice_prompt"] = "v9.mp3".into()),
+            &[("voice_prompt", SIDECAR, "\"v9.mp3\" holds no audio: put the voice's clip")],
         ),
         plain(
             "a script with another number of turns",

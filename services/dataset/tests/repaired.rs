@@ -131,6 +131,19 @@ fn every_repair_is_made_by_its_rule_and_counted() {
     }
 }
 
+#[test]
+fn voices_that_are_no_audio_are_left_out_when_that_is_asked_for() {
+    let source = Source::seed();
+    source.edit_sidecar(|v| v["voice_prompt"] = "NATF2.pt".into());
+    let (prepared, _, findings) = source.check(&ImportOptions { drop_voices: true, ..options() });
+    assert_eq!(findings.faults, []);
+    assert_eq!(findings.repairs_of("voice_dropped"), 3);
+    for sample in prepared {
+        let sidecar: Value = serde_json::from_slice(&sample.sidecar).expect("JSON");
+        assert_eq!((sample.voice, &sidecar["voice_prompt"]), (None, &Value::Null));
+    }
+}
+
 /// A7: `call.mp3.wav` has the sidecar `call.mp3.json`; words of one speaker, no turns, no records, no splits.
 #[test]
 fn single_speaker_data_is_read_with_its_label() {

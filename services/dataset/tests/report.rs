@@ -145,11 +145,23 @@ fn the_page_is_whole_without_anything_from_outside() -> anyhow::Result<()> {
     }
     assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
     assert!(html.matches("<svg").count() >= 12, "{}", html.matches("<svg").count());
-    for part in
-        ["words_sorted", "&lt;b&gt;&amp;&quot;evil&quot;", "calls &lt;script&gt;", "1 dialogues are clipped"]
-    {
+    for part in [
+        "words_sorted",
+        "&lt;b&gt;&amp;&quot;evil&quot;",
+        "calls &lt;script&gt;",
+        "1 dialogues are clipped",
+        "<h2>Briefs",
+    ] {
         assert!(html.contains(part), "{part}");
     }
+    assert!(html.contains(
+        "<figcaption>Text tokens without a frame, share</figcaption><small>all 36 are 0 </small></figure>"
+    ));
+    let shown: Vec<&str> = report.prompts.iter().map(|p| p.id.as_str()).collect();
+    assert_eq!(shown, ["dial-00000", "dial-00008", "dial-00017", "dial-00026", "dial-00035"]);
+    assert!(report.prompts.iter().all(|p| !p.text.is_empty() && html.contains(&p.id)));
+    let one = Report::new("one", &summary(&facts[..2]), &facts[..1], None, None);
+    assert_eq!(one.prompts.len(), 1);
     let again: Report = serde_json::from_slice(&serde_json::to_vec(&report)?)?;
     assert_eq!(again, report);
     // For a look at it in a browser.

@@ -1,8 +1,5 @@
-//! Windows to tensors, in an order that is a function of seed and step.
+//! Windows to tensors.
 
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
 use streams::layout::EMPTY_FRAME;
 use tch::{Device, Kind, Tensor};
 
@@ -19,6 +16,8 @@ pub struct Batch {
     pub context_mask: Tensor,
     /// Frames that are not padding.
     pub frames: usize,
+    /// Rows that hold context.
+    pub context_rows: usize,
     /// Dialogue and window of each row, for messages.
     pub names: String,
 }
@@ -48,51 +47,12 @@ impl Batch {
                 .collect(),
             context_mask: Tensor::from_slice(&mask).view([b, t]).to_kind(Kind::Bool).to_device(device),
             frames: samples.iter().map(|s| s.window.valid_frames).sum(),
+            context_rows: samples.iter().filter(|s| s.has_context()).count(),
             names: samples
                 .iter()
                 .map(|s| format!("{}#{}", s.dialogue, s.window.index))
                 .collect::<Vec<_>>()
                 .join(", "),
         }
-    }
-}
-
-/// Sample numbers of the `count` windows that follow the first `start` ones: every epoch is one permutation.
-#[must_use]
-pub fn order(seed: u64, samples: usize, start: u64, count: usize) -> Vec<usize> {
-    let samples_u64 = samples as u64;
-    let mut picked = Vec::with_capacity(count);
-    let mut current: Option<(u64, Vec<usize>)> = None;
-    for i in start..start + count as u64 {
-        let (epoch, place) = (i / samples_u64, i % samples_u64);
-        if current.as_ref().is_none_or(|(e, _)| *e != epoch) {
-            let mut permutation: Vec<usize> = (0..samples).collect();
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            rng.set_stream(epoch);
-            permutation.shuffle(&mut rng);
-            current = Some((epoch, permutation));
-        }
-        if let Some((_, permutation)) = &current {
-            picked.push(permutation[usize::try_from(place).expect("below the number of samples")]);
-        }
-    }
-    picked
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_epoch_sees_every_window_once_and_a_resumed_order_is_the_same_order() {
-        let whole = order(7, 5, 0, 15);
-        for epoch in whole.chunks(5) {
-            let mut seen = epoch.to_vec();
-            seen.sort_unstable();
-            assert_eq!(seen, [0, 1, 2, 3, 4]);
-        }
-        assert_ne!(whole[..5], whole[5..10], "epochs differ");
-        let parts: Vec<usize> = (0..5).flat_map(|i| order(7, 5, i * 3, 3)).collect();
-        assert_eq!(parts, whole);
     }
 }

@@ -49,18 +49,28 @@ pub enum TrainError {
         /// What was wrong.
         detail: String,
     },
-    /// Loss or gradient norm is not finite.
-    #[error("{what} is {value} at step {step}; windows: {windows}")]
+    /// Loss or gradient norm is not finite, time and again.
+    #[error(
+        "{in_a_row} steps in a row were skipped; last: {detail}; lower the learning rate or look at these windows"
+    )]
     NotFinite {
-        /// Loss or gradient norm.
-        what: &'static str,
-        /// Its value.
-        value: f64,
-        /// Optimizer update.
-        step: u32,
-        /// Dialogues of the batch.
-        windows: String,
+        /// What was found where.
+        detail: String,
+        /// Steps.
+        in_a_row: u32,
     },
+    /// A grave alarm with `alarms.auto_stop`.
+    #[error("alarm {} at step {}: {}; the checkpoint of this step is kept", alarm.code, alarm.step, alarm.detail)]
+    Alarm {
+        /// The alarm.
+        alarm: crate::alarms::Alarm,
+    },
+    /// The device cannot hold what is to be trained.
+    #[error("{0}")]
+    Memory(String),
+    /// The processes of the run cannot go on together.
+    #[error("the processes of the run: {0}")]
+    Ranks(#[from] ranks::RanksError),
     /// The local disk refused.
     #[error("{path:?}: {source}")]
     Io {
@@ -79,14 +89,20 @@ impl From<TrainError> for JobError {
         let code = match error {
             TrainError::Stopped(stopped) => return stopped,
             TrainError::Dataset { .. } | TrainError::Empty(_) => ErrorCode::InvalidDataset,
+            TrainError::Model(personaplex::PersonaplexError::Layer { .. }) => {
+                return Self::transient(ErrorCode::Unavailable, error);
+            }
             TrainError::Model(_)
             | TrainError::Weights(_)
             | TrainError::Lora(_)
             | TrainError::Constants { .. } => ErrorCode::InvalidModel,
-            TrainError::NotFinite { .. } => ErrorCode::TrainingDiverged,
+            TrainError::NotFinite { .. } | TrainError::Alarm { .. } => ErrorCode::TrainingDiverged,
             TrainError::Checkpoint { .. } => ErrorCode::ArtifactDamaged,
             TrainError::Torch(_) => ErrorCode::Internal,
-            TrainError::Io { .. } => return Self::transient(ErrorCode::Unavailable, error),
+            TrainError::Memory(_) => ErrorCode::InvalidModel,
+            TrainError::Io { .. } | TrainError::Ranks(_) => {
+                return Self::transient(ErrorCode::Unavailable, error);
+            }
         };
         Self::permanent(code, error)
     }

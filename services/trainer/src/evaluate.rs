@@ -1,82 +1,100 @@
-//! Losses over a fixed list of windows: weighted sums over all of them, divided once.
+//! Losses over a fixed list of windows: weighted sums over all of them and all processes, divided once.
 
-use domain::run::MetricPoint;
-use personaplex::Lm;
-use personaplex::loss::{LossMetrics, LossSettings, LossWeights};
+use std::collections::BTreeMap;
+
+use domain::run::TrainingSpec;
+use personaplex::loss::{LossSettings, LossWeights};
+use personaplex::{Lm, PassSums};
+use ranks::Group;
 use tch::Device;
 
 use crate::TrainError;
 use crate::batch::Batch;
 use crate::loader::Sample;
+use crate::numbers::{Points, sum_over};
+use crate::update::{add, share};
 
-/// Text and audio loss, weighted as in training.
-pub(crate) struct EvalLoss {
-    pub text: f64,
-    pub audio: f64,
-    metrics: LossMetrics,
-}
+/// Windows that are evaluated together: with context or without, of dialogues with one outcome.
+type Slice<'a> = (bool, Option<&'a str>);
 
-impl EvalLoss {
-    /// The total as the training weighs it.
-    pub(crate) fn total(&self, text_weight: f64, audio_weight: f64) -> f64 {
-        text_weight * self.text + audio_weight * self.audio
-    }
-
-    /// Numbers for Postgres.
-    pub(crate) fn points(&self, step: u32, total: f64) -> Vec<MetricPoint> {
-        let values = [("eval/loss", total), ("eval/text_loss", self.text), ("eval/audio_loss", self.audio)];
-        let mut points = values.map(|(name, value)| MetricPoint { step, name: name.into(), value }).to_vec();
-        points.extend(diagnostics("eval", step, &self.metrics));
-        points
-    }
-}
-
-/// Rows that the heads see at a time: 1,024 keep the products of a large card busy, and their logits fit beside the
-/// model.
-pub(crate) const SLICE_ROWS: i64 = 1024;
-
-/// Unweighted losses and what the model makes of padding, per stream and codebook; only those with targets.
-pub(crate) fn diagnostics(side: &str, step: u32, metrics: &LossMetrics) -> Vec<MetricPoint> {
-    let mut values = vec![
-        ("real_token_loss".to_owned(), metrics.real_token_loss()),
-        ("pad_token_loss".to_owned(), metrics.pad_token_loss()),
-        ("real_token_pct".to_owned(), metrics.real_token_pct()),
-        ("pred_pad_pct".to_owned(), metrics.pred_pad_pct()),
-        ("epad_recall".to_owned(), metrics.epad_recall()),
-    ];
-    values.extend(
-        (0..metrics.audio_counts.len()).map(|k| (format!("audio_cb{k}_loss"), metrics.audio_loss(k))),
-    );
-    values
-        .into_iter()
-        .filter_map(|(name, value)| Some(MetricPoint { step, name: format!("{side}/{name}"), value: value? }))
-        .collect()
-}
-
-/// Runs the list in batches of `batch_size`, without gradients.
+/// Runs the list, every process its share, without gradients.
 pub(crate) fn evaluate(
     lm: &Lm,
     samples: &[Sample],
-    batch_size: usize,
+    spec: &TrainingSpec,
     settings: &LossSettings,
     device: Device,
-) -> Result<EvalLoss, TrainError> {
-    let (mut text, mut audio) = ((0.0, 0.0), (0.0, 0.0));
-    let mut metrics = LossMetrics::default();
-    for chunk in samples.chunks(batch_size.max(1)) {
-        let batch = Batch::collate(&chunk.iter().collect::<Vec<_>>(), device);
-        let weights = LossWeights::new(
-            &batch.codes,
-            lm.config(),
-            &batch.prompt_lengths,
-            Some(&batch.context_mask),
-            settings,
-        )?;
-        let sums = lm.losses(&batch.codes, &weights, SLICE_ROWS)?;
-        text = (text.0 + sums.text_sum, text.1 + sums.text_weight);
-        audio = (audio.0 + sums.audio_sum, audio.1 + sums.audio_weight);
-        metrics.add(&sums.metrics);
+    group: &dyn Group,
+    step: u32,
+) -> Result<Points, TrainError> {
+    let mut slices: BTreeMap<Slice<'_>, Vec<&Sample>> = BTreeMap::new();
+    for sample in samples {
+        slices.entry((sample.has_context(), sample.outcome.as_deref())).or_default().push(sample);
     }
-    let mean = |(sum, weight): (f64, f64)| if weight > 0.0 { sum / weight } else { 0.0 };
-    Ok(EvalLoss { text: mean(text), audio: mean(audio), metrics })
+    let mut found = Vec::with_capacity(slices.len());
+    for (slice, windows) in &slices {
+        let own: Vec<&Sample> = windows.iter().copied().skip(group.rank()).step_by(group.world()).collect();
+        let mut sums = PassSums::default();
+        // All processes make the same number of passes: they may bring each other the weights.
+        let batch_size = spec.batch_size as usize;
+        let rounds = windows.len().div_ceil(group.world()).div_ceil(batch_size);
+        for round in 0..rounds {
+            let chunk = own.chunks(batch_size).nth(round);
+            let batch = Batch::collate(chunk.unwrap_or(&windows[..1]), device);
+            let weights = LossWeights::new(
+                &batch.codes,
+                lm.config(),
+                &batch.prompt_lengths,
+                Some(&batch.context_mask),
+                settings,
+            )?;
+            let found = lm.losses(&batch.codes, &weights, i64::from(spec.sliced_heads_frames))?;
+            if chunk.is_some() {
+                add(&mut sums, &found);
+            }
+        }
+        let mut totals = [sums.text_sum, sums.text_weight, sums.audio_sum, sums.audio_weight];
+        group.sum(&mut totals)?;
+        [sums.text_sum, sums.text_weight, sums.audio_sum, sums.audio_weight] = totals;
+        sum_over(group, &mut sums.metrics, lm.config().dep_q as usize)?;
+        found.push((*slice, sums));
+    }
+    Ok(points(spec, step, &found))
+}
+
+fn points(spec: &TrainingSpec, step: u32, found: &[(Slice<'_>, PassSums)]) -> Points {
+    let of = |wanted: &dyn Fn(&Slice<'_>) -> bool| {
+        let mut sums = PassSums::default();
+        let mut some = false;
+        for (_, part) in found.iter().filter(|(slice, _)| wanted(slice)) {
+            some = true;
+            add(&mut sums, part);
+        }
+        some.then_some(sums)
+    };
+    let mut points = Points::new("eval", step);
+    let Some(all) = of(&|_| true) else { return points };
+    let (text, audio) = (share(all.text_sum, all.text_weight), share(all.audio_sum, all.audio_weight));
+    points
+        .add("loss", spec.text_loss_weight * text + spec.audio_loss_weight * audio)
+        .add("text_loss", text)
+        .add("audio_loss", audio)
+        .add("text_perplexity", text.exp())
+        .add("audio_perplexity", audio.exp())
+        .diagnostics(&all.metrics);
+    let mut slice = |name: &str, sums: Option<PassSums>| {
+        let Some(sums) = sums else { return };
+        let mean = |sum: f64, weight: f64| (weight > 0.0).then(|| sum / weight);
+        points
+            .add(&format!("{name}/text_loss"), mean(sums.text_sum, sums.text_weight))
+            .add(&format!("{name}/audio_loss"), mean(sums.audio_sum, sums.audio_weight))
+            .add(&format!("{name}/real_token_loss"), sums.metrics.real_token_loss());
+    };
+    slice("context", of(&|(context, _)| *context));
+    slice("no_context", of(&|(context, _)| !*context));
+    let outcomes: std::collections::BTreeSet<&str> = found.iter().filter_map(|((_, o), _)| *o).collect();
+    for outcome in outcomes {
+        slice(&format!("outcome_{outcome}"), of(&|(_, o)| *o == Some(outcome)));
+    }
+    points
 }

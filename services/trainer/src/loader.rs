@@ -1,127 +1,60 @@
-//! A published dataset as training samples: manifest, sidecars, wavs, codes, windows.
+//! Dialogues as training samples: wav to codes (once, cached), words and codes to windows.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use artifacts::Artifacts;
+use artifacts::sha256_hex;
 use audio::{WavLimits, wav};
-use domain::manifest::{ManifestEntry, Sidecar};
+use domain::run::{self, TrainingSpec};
 use personaplex::Mimi;
+use streams::splice::SpliceMode;
+use streams::text_stream::{Overflow, TextStreamConfig};
+use streams::windows::WindowRules;
 use streams::{
-    Codes, DialogueInput, PromptCodes, PromptInput, Tokenizer, ViewConfig, Window, WindowConfig,
-    build_dialogue,
+    CarryContext, Codes, DialogueInput, DialogueStats, PromptCodes, PromptInput, Tokenizer, ViewConfig,
+    Window, WindowConfig, build_dialogue,
 };
 use weights::ModelDir;
 
 use crate::TrainError;
-
-/// Label of the agent's words in the datasets that we publish.
-const MAIN_LABEL: &str = "SPEAKER_BROKER";
+use crate::codes_cache::CodesCache;
+use crate::dataset::fault;
+pub use crate::dataset::{RawDataset, RawDialogue, Recording, read_dataset};
 
 /// One window with its origin.
 #[derive(Debug, Clone)]
 pub struct Sample {
     /// Record id of the dialogue.
     pub dialogue: String,
+    /// How the dialogue ends by its record.
+    pub outcome: Option<String>,
     /// The frames.
     pub window: Window,
 }
 
-/// A dialogue's files, read but not yet encoded.
-#[derive(Debug)]
-pub struct RawDialogue {
-    /// Record id.
-    pub id: String,
-    /// The stereo wav.
-    pub wav: Vec<u8>,
-    /// The sidecar.
-    pub sidecar: Sidecar,
-    /// Key of the voice clip in [`RawDataset::voices`].
-    pub voice: Option<String>,
-}
-
-/// The files of both sides of a dataset.
-#[derive(Debug, Default)]
-pub struct RawDataset {
-    /// For training.
-    pub train: Vec<RawDialogue>,
-    /// Held out.
-    pub eval: Vec<RawDialogue>,
-    /// Voice clips by artifact key.
-    pub voices: HashMap<String, Vec<u8>>,
-}
-
-/// Reads the manifests and everything that they name.
-///
-/// # Errors
-/// `Dataset` with file and line.
-pub async fn read_dataset(artifacts: &Artifacts, published: &str) -> Result<RawDataset, TrainError> {
-    let mut data = RawDataset::default();
-    data.train = read_side(artifacts, published, "train", &mut data.voices).await?;
-    data.eval = read_side(artifacts, published, "eval", &mut data.voices).await?;
-    Ok(data)
-}
-
-async fn read_side(
-    artifacts: &Artifacts,
-    published: &str,
-    side: &str,
-    voices: &mut HashMap<String, Vec<u8>>,
-) -> Result<Vec<RawDialogue>, TrainError> {
-    let manifest = format!("{published}/dataset/{side}.jsonl");
-    let text = read(artifacts, &manifest).await?;
-    let text = String::from_utf8(text).map_err(|e| fault(&manifest, e))?;
-    let mut dialogues = Vec::new();
-    for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
-        let at_line = |e: &dyn std::fmt::Display| fault(&format!("{manifest}:{}", number + 1), e);
-        let entry: ManifestEntry = serde_json::from_str(line).map_err(|e| at_line(&e))?;
-        let wav_key = join(&format!("{published}/dataset"), &entry.path)
-            .ok_or_else(|| at_line(&"the path leaves the dataset"))?;
-        let stem = wav_key.strip_suffix(".wav").ok_or_else(|| at_line(&"the path does not end in .wav"))?;
-        let sidecar_key = format!("{stem}.json");
-        let sidecar: Sidecar = serde_json::from_slice(&read(artifacts, &sidecar_key).await?)
-            .map_err(|e| fault(&sidecar_key, e))?;
-        let folder = wav_key.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let voice = match &sidecar.voice_prompt {
-            None => None,
-            Some(path) => {
-                let key = join(folder, path)
-                    .ok_or_else(|| fault(&sidecar_key, "voice_prompt leaves the dataset"))?;
-                if !voices.contains_key(&key) {
-                    voices.insert(key.clone(), read(artifacts, &key).await?);
-                }
-                Some(key)
-            }
-        };
-        let id = stem.rsplit_once('/').map_or(stem, |(_, name)| name).to_owned();
-        dialogues.push(RawDialogue { id, wav: read(artifacts, &wav_key).await?, sidecar, voice });
+impl Sample {
+    /// Whether context was put into this window.
+    #[must_use]
+    pub fn has_context(&self) -> bool {
+        self.window.context_mask.iter().any(|c| *c)
     }
-    Ok(dialogues)
 }
 
-async fn read(artifacts: &Artifacts, key: &str) -> Result<Vec<u8>, TrainError> {
-    artifacts.get(key).await.map(Into::into).map_err(|e| fault(key, e))
-}
-
-fn fault(path: &str, detail: impl std::fmt::Display) -> TrainError {
-    TrainError::Dataset { path: path.into(), detail: detail.to_string() }
-}
-
-/// Joins a relative path to a folder; `None` when it would leave the top folder.
-fn join(folder: &str, relative: &str) -> Option<String> {
-    let mut parts: Vec<&str> = folder.split('/').collect();
-    let floor = parts.len().saturating_sub(1);
-    for part in relative.split('/') {
-        match part {
-            "" | "." => {}
-            ".." if parts.len() > floor => {
-                parts.pop();
-            }
-            ".." => return None,
-            name => parts.push(name),
-        }
-    }
-    Some(parts.join("/"))
+/// Counts over the dialogues encoded so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Injections placed.
+    pub injections: usize,
+    /// Tokens of all contexts.
+    pub context_tokens: usize,
+    /// Frames contexts waited.
+    pub deferred_frames: usize,
+    /// Frames inserted for them.
+    pub inserted_frames: usize,
+    /// Frames before splicing.
+    pub frames: usize,
+    /// Recordings encoded, not found in the cache.
+    pub encoded: usize,
 }
 
 /// Turns dialogues into windows with the codec and tokenizer of a model.
@@ -129,8 +62,11 @@ pub struct Encoder {
     mimi: Mimi,
     tokenizer: Tokenizer,
     codes: PromptCodes,
-    voices: HashMap<String, Vec<Codes>>,
+    voices: HashMap<PathBuf, Vec<Codes>>,
+    cache: Option<CodesCache>,
+    spec: TrainingSpec,
     window: WindowConfig,
+    counts: Counts,
 }
 
 impl std::fmt::Debug for Encoder {
@@ -140,20 +76,33 @@ impl std::fmt::Debug for Encoder {
 }
 
 impl Encoder {
-    /// Loads codec and tokenizer from a model folder; windows last `duration_frames`, prompt included.
+    /// Loads codec and tokenizer from a model folder. Codes are looked for and kept below `cache`.
     ///
     /// # Errors
     /// When the model's files cannot be read.
-    pub fn load(model: &Path, device: tch::Device, duration_frames: usize) -> Result<Self, TrainError> {
-        let config = ModelDir::new(model).load_config()?;
-        let path = ModelDir::new(model).tokenizer_of(&config);
+    pub fn load(
+        model: &Path,
+        device: tch::Device,
+        spec: &TrainingSpec,
+        cache: Option<&Path>,
+    ) -> Result<Self, TrainError> {
+        let dir = ModelDir::new(model);
+        let config = dir.load_config()?;
+        let path = dir.tokenizer_of(&config);
         let bytes = std::fs::read(&path).map_err(|source| TrainError::Io { path: path.clone(), source })?;
+        let cache = match cache {
+            Some(root) => Some(CodesCache::open(root, &weights::sha256_file(&dir.mimi())?)?),
+            None => None,
+        };
         Ok(Self {
             mimi: Mimi::load(model, device)?,
             tokenizer: Tokenizer::from_bytes(&bytes).map_err(|e| fault(&path.display().to_string(), e))?,
             codes: PromptCodes { silence: config.silence_codes, sine: config.sine_codes },
             voices: HashMap::new(),
-            window: WindowConfig::new(duration_frames),
+            cache,
+            window: window_config(spec),
+            spec: spec.clone(),
+            counts: Counts::default(),
         })
     }
 
@@ -174,76 +123,186 @@ impl Encoder {
         }
     }
 
+    /// What the dialogues so far held.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Starts counting anew.
+    pub(crate) fn forget_counts(&mut self) {
+        self.counts = Counts::default();
+    }
+
     /// Windows of one dialogue.
     ///
     /// # Errors
     /// `Dataset` that names the dialogue.
-    pub fn windows(
-        &mut self,
-        dialogue: &RawDialogue,
-        voices: &HashMap<String, Vec<u8>>,
-    ) -> Result<Vec<Sample>, TrainError> {
+    pub fn windows(&mut self, dialogue: &RawDialogue) -> Result<Vec<Sample>, TrainError> {
         let at = |e: &dyn std::fmt::Display| fault(&dialogue.id, e);
-        let stereo = wav::parse(&dialogue.wav, &WavLimits::default()).map_err(|e| at(&e))?;
-        let [agent, user] = stereo.channels.as_slice() else {
-            return Err(at(&format!(
-                "has {} channel(s): needs 2, agent left, user right",
-                stereo.channels.len()
-            )));
-        };
-        if stereo.rate != domain::frame::SAMPLE_RATE {
-            return Err(at(&format!(
-                "is at {} Hz: published audio is at {} Hz",
-                stereo.rate,
-                domain::frame::SAMPLE_RATE
-            )));
-        }
-        let words = dialogue.sidecar.words(MAIN_LABEL);
+        let label = &self.spec.data.main_speaker_label;
+        let words = dialogue.sidecar.words(label);
         if !words.iter().any(|w| w.speaker == domain::dialogue::Speaker::Agent) {
-            return Err(at(&format!("0 of {} words belong to the agent ({MAIN_LABEL})", words.len())));
+            return Err(at(&format!("0 of {} words belong to the agent ({label})", words.len())));
         }
-        let (agent_codes, user_codes) = (self.mimi.encode(agent)?, self.mimi.encode(user)?);
+        let (agent_codes, user_codes) = self.stereo(dialogue)?;
+        let injections = &dialogue.sidecar.context_injections[..];
         let input = DialogueInput {
             words: &words,
-            injections: &dialogue.sidecar.context_injections,
+            injections: if self.spec.puppeteer.enable { injections } else { &[] },
             agent_codes: &agent_codes,
             user_codes: &user_codes,
         };
-        let view = ViewConfig { codes: self.codes, ..ViewConfig::default() };
+        let view = view_config(&self.spec, self.codes);
         let spliced = build_dialogue(&input, &self.tokenizer, &view).map_err(|e| at(&e))?;
-        let voice = match &dialogue.voice {
-            Some(key) => self.voice(key, voices)?,
+        self.count(&spliced.stats);
+        let prompted = self.spec.system_prompt.enable;
+        let voice = match dialogue.voice.as_ref().filter(|_| prompted) {
+            Some(clip) => self.voice(clip)?,
             None => Vec::new(),
         };
-        let prompt = PromptInput::new(&dialogue.sidecar.text_prompt, &voice);
+        let prompt = PromptInput {
+            text: if prompted { &dialogue.sidecar.text_prompt } else { "" },
+            voice: &voice,
+            silence_frames: if prompted { self.spec.system_prompt.audio_silence_frames as usize } else { 0 },
+        };
         let set = spliced.windows(&prompt, &self.tokenizer, &self.window, &self.codes).map_err(|e| at(&e))?;
-        Ok(set.windows.into_iter().map(|window| Sample { dialogue: dialogue.id.clone(), window }).collect())
+        let limit = self.spec.system_prompt.max_frames as usize;
+        if let Some(window) = set.windows.iter().find(|w| w.prompt_len > limit) {
+            let found = window.prompt_len;
+            return Err(at(&format!(
+                "the prompt of window {} takes {found} frames, system_prompt.max_frames is {limit}",
+                window.index
+            )));
+        }
+        let sample =
+            |window| Sample { dialogue: dialogue.id.clone(), outcome: dialogue.outcome.clone(), window };
+        Ok(set.windows.into_iter().map(sample).collect())
     }
 
-    fn voice(&mut self, key: &str, voices: &HashMap<String, Vec<u8>>) -> Result<Vec<Codes>, TrainError> {
-        if let Some(codes) = self.voices.get(key) {
+    fn count(&mut self, stats: &DialogueStats) {
+        self.counts.injections += stats.injections;
+        self.counts.context_tokens += stats.context_tokens;
+        self.counts.deferred_frames += stats.deferred_frames;
+        self.counts.inserted_frames += stats.inserted_frames;
+        self.counts.frames += stats.frames;
+    }
+
+    /// Codes of agent and user.
+    fn stereo(&mut self, dialogue: &RawDialogue) -> Result<(Vec<Codes>, Vec<Codes>), TrainError> {
+        let cached = |cache: &CodesCache, hash: &str| cache.get(hash, 2).map(Vec::into_iter);
+        if let (Some(cache), Some(hash)) = (&self.cache, &dialogue.wav.sha256)
+            && let Some(mut sides) = cached(cache, hash)
+        {
+            return Ok((sides.next().unwrap_or_default(), sides.next().unwrap_or_default()));
+        }
+        let at = |e: &dyn std::fmt::Display| fault(&dialogue.id, e);
+        let (bytes, hash) = read(&dialogue.wav)?;
+        if let Some(mut sides) = self.cache.as_ref().and_then(|cache| cached(cache, &hash)) {
+            return Ok((sides.next().unwrap_or_default(), sides.next().unwrap_or_default()));
+        }
+        let stereo = wav::parse(&bytes, &WavLimits::default()).map_err(|e| at(&e))?;
+        drop(bytes);
+        let [agent, user] = stereo.channels.as_slice() else {
+            let found = stereo.channels.len();
+            return Err(at(&format!("has {found} channel(s): needs 2, agent left, user right")));
+        };
+        let (found, wanted) = (stereo.rate, domain::frame::SAMPLE_RATE);
+        if found != wanted {
+            return Err(at(&format!("is at {found} Hz: published audio is at {wanted} Hz")));
+        }
+        let (agent, user) = (self.mimi.encode(agent)?, self.mimi.encode(user)?);
+        self.counts.encoded += 1;
+        if let Some(cache) = &self.cache {
+            cache.put(&hash, &[&agent, &user])?;
+        }
+        Ok((agent, user))
+    }
+
+    fn voice(&mut self, clip: &Recording) -> Result<Vec<Codes>, TrainError> {
+        if let Some(codes) = self.voices.get(&clip.path) {
             return Ok(codes.clone());
         }
-        let bytes = voices.get(key).ok_or_else(|| fault(key, "voice clip was not read"))?;
-        let samples = audio::voice::voice_samples(bytes).map_err(|e| fault(key, e))?;
-        let codes = self.mimi.encode(&samples)?;
-        self.voices.insert(key.to_owned(), codes.clone());
+        let (bytes, hash) = read(clip)?;
+        let cached = self.cache.as_ref().and_then(|cache| cache.get(&hash, 1)).and_then(|mut c| c.pop());
+        let codes = match cached {
+            Some(codes) => codes,
+            None => {
+                let samples = audio::voice::voice_samples(&bytes)
+                    .map_err(|e| fault(&clip.path.display().to_string(), e))?;
+                let codes = self.mimi.encode(&samples)?;
+                self.counts.encoded += 1;
+                if let Some(cache) = &self.cache {
+                    cache.put(&hash, &[&codes])?;
+                }
+                codes
+            }
+        };
+        self.voices.insert(clip.path.clone(), codes.clone());
         Ok(codes)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Content and SHA-256 of a recording, held against the hash of the index.
+fn read(recording: &Recording) -> Result<(Vec<u8>, String), TrainError> {
+    let path = recording.path.display().to_string();
+    let bytes = std::fs::read(&recording.path).map_err(|e| fault(&path, e))?;
+    let found = sha256_hex(&bytes);
+    match &recording.sha256 {
+        Some(listed) if *listed != found => {
+            Err(fault(&path, format!("has sha256 {found}, dataset.json lists {listed}")))
+        }
+        _ => Ok((bytes, found)),
+    }
+}
 
-    #[test]
-    fn relative_paths_stay_inside_the_published_folder() {
-        let folder = "datasets/ds_1/published/dataset";
-        assert_eq!(
-            join(folder, "../stereo_wav/a.wav").as_deref(),
-            Some("datasets/ds_1/published/stereo_wav/a.wav")
-        );
-        assert_eq!(join(folder, "./a.wav").as_deref(), Some("datasets/ds_1/published/dataset/a.wav"));
-        assert_eq!(join(folder, "../../../secret.wav"), None);
+fn window_config(spec: &TrainingSpec) -> WindowConfig {
+    // 12.5 frames a second, rounded down.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "10 to 240 s, checked by the specification"
+    )]
+    let frames = (spec.duration_sec * domain::frame::FRAME_RATE) as usize;
+    let p = &spec.puppeteer;
+    WindowConfig {
+        rules: WindowRules {
+            lookback: p.lookback as usize,
+            min_post: p.min_post as usize,
+            min_window: p.min_window as usize,
+            max_tokens_per_injection: p.max_tokens_per_injection as usize,
+        },
+        carry_context: match p.carry_context {
+            run::CarryContext::None => CarryContext::None,
+            run::CarryContext::Prompt => CarryContext::Prompt,
+        },
+        first_window_weight: p.first_window_weight,
+        ..WindowConfig::new(frames)
+    }
+}
+
+fn view_config(spec: &TrainingSpec, codes: PromptCodes) -> ViewConfig {
+    let (i, p) = (&spec.interleaver, &spec.puppeteer);
+    #[expect(clippy::cast_possible_truncation, reason = "at most 10 s, checked by the specification")]
+    let audio_delay_ms = (i.audio_delay * 1e3).round() as i64;
+    ViewConfig {
+        text: TextStreamConfig {
+            keep_main_only: i.keep_main_only,
+            use_bos_eos: i.use_bos_eos,
+            audio_delay_ms,
+            overflow: match i.overflow {
+                run::Overflow::Drop => Overflow::Drop,
+                run::Overflow::Shift => Overflow::Shift,
+                run::Overflow::ShiftBounded => Overflow::ShiftBounded,
+            },
+            ..TextStreamConfig::default()
+        },
+        splice_mode: match p.splice_mode {
+            run::SpliceMode::OverlayThenStretch => SpliceMode::OverlayThenStretch,
+            run::SpliceMode::InsertCopyUser => SpliceMode::InsertCopyUser,
+        },
+        guard: p.guard as usize,
+        max_tokens_per_injection: p.max_tokens_per_injection as usize,
+        codes,
     }
 }

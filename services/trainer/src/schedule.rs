@@ -1,11 +1,69 @@
-//! OneCycle: the learning rate and AdamW's beta1 as functions of the step (finetune.md 6.3).
+//! The learning rate and AdamW's beta1 as functions of the step (finetune.md 6.3).
 
 use std::f64::consts::PI;
+
+use domain::run::{OptimSpec, Schedule};
 
 /// beta1 where the learning rate is lowest.
 const BETA1_HIGH: f64 = 0.95;
 /// beta1 where it is highest.
 const BETA1_LOW: f64 = 0.85;
+/// Highest learning rate over the first one, and the first over the last.
+const START: f64 = 25.0;
+const END: f64 = 1e4;
+
+/// What the optimizer is told at every step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LrPlan {
+    shape: Schedule,
+    cycle: OneCycle,
+    beta1: f64,
+    cycle_momentum: bool,
+    /// Steps that were done before this was planned.
+    first: u32,
+}
+
+impl LrPlan {
+    /// A plan for steps `first` to `max_steps`.
+    #[must_use]
+    pub fn new(spec: &OptimSpec, max_steps: u32, first: u32) -> Self {
+        let steps = max_steps.saturating_sub(first).max(1);
+        Self {
+            shape: spec.schedule,
+            cycle: OneCycle { max_lr: spec.lr, steps, pct_start: spec.pct_start },
+            beta1: spec.betas.0,
+            cycle_momentum: spec.cycle_momentum,
+            first,
+        }
+    }
+
+    /// Learning rate and beta1 of step `n`, counted from 0 over the whole run.
+    #[must_use]
+    pub fn at(&self, n: u32) -> (f64, f64) {
+        let n = n.saturating_sub(self.first);
+        match self.shape {
+            Schedule::Onecycle => {
+                let (lr, beta1) = self.cycle.at(n);
+                (lr, if self.cycle_momentum { beta1 } else { self.beta1 })
+            }
+            Schedule::CosineWarmup | Schedule::ConstantWarmup => (self.warmed(n), self.beta1),
+        }
+    }
+
+    /// The warm-up reaches the highest rate with its last step; a warm-up of less than a step is none.
+    fn warmed(&self, n: u32) -> f64 {
+        let OneCycle { max_lr, steps, pct_start } = self.cycle;
+        let warm_up = (pct_start * f64::from(steps)).floor();
+        let (n, last) = (f64::from(n), f64::from(steps) - 1.0);
+        if n < warm_up {
+            return max_lr * (n + 1.0) / warm_up;
+        }
+        if self.shape == Schedule::ConstantWarmup || last <= warm_up {
+            return max_lr;
+        }
+        anneal(max_lr, max_lr / START / END, ((n - warm_up) / (last - warm_up)).min(1.0))
+    }
+}
 
 /// A plan over a fixed number of steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,7 +80,7 @@ impl OneCycle {
     /// Learning rate and beta1 of step `n`, counted from 0; past the end they stay at the last value.
     #[must_use]
     pub fn at(&self, n: u32) -> (f64, f64) {
-        let (low, end) = (self.max_lr / 25.0, self.max_lr / 25.0 / 1e4);
+        let (low, end) = (self.max_lr / START, self.max_lr / START / END);
         let (up, last) = (self.pct_start * f64::from(self.steps) - 1.0, f64::from(self.steps) - 1.0);
         let n = f64::from(n).min(last);
         if up > 0.0 && n <= up {
@@ -54,6 +112,32 @@ mod tests {
         assert!((plan.at(9).1 - BETA1_LOW).abs() < 1e-12);
         assert!((plan.at(99).0 - 4e-6).abs() < 1e-12);
         assert_eq!(plan.at(99), plan.at(1_000));
+    }
+
+    #[test]
+    fn a_warm_up_ends_at_the_highest_rate_and_the_constant_stays_there_while_the_cosine_falls() {
+        for (schedule, last) in [(Schedule::ConstantWarmup, 1.0), (Schedule::CosineWarmup, 4e-6)] {
+            let spec = OptimSpec { lr: 1.0, schedule, ..OptimSpec::default() };
+            let plan = LrPlan::new(&spec, 100, 0);
+            assert!((plan.at(0).0 - 0.1).abs() < 1e-12);
+            assert!((plan.at(9).0 - 1.0).abs() < 1e-12 && (plan.at(10).0 - 1.0).abs() < 1e-12);
+            assert!((plan.at(99).0 - last).abs() < 1e-12, "{schedule:?}: {}", plan.at(99).0);
+            assert!((plan.at(0).1 - 0.9).abs() < 1e-12, "beta1 does not move");
+            for (steps, n) in [(1, 0), (1, 5), (3, 0), (3, 2), (3, 9)] {
+                let lr = LrPlan::new(&spec, steps, 0).at(n).0;
+                assert!(lr.is_finite() && lr > 0.0 && lr <= 1.0, "{schedule:?} {steps} {n}: {lr}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_made_anew_begins_with_its_own_warm_up_and_a_fixed_beta1_stays_fixed() {
+        let spec = OptimSpec { lr: 1.0, cycle_momentum: false, ..OptimSpec::default() };
+        let (anew, fresh) = (LrPlan::new(&spec, 300, 200), LrPlan::new(&spec, 100, 0));
+        for n in 0..100 {
+            assert_eq!(anew.at(200 + n), fresh.at(n));
+            assert!((anew.at(200 + n).1 - 0.9).abs() < 1e-12);
+        }
     }
 
     #[test]

@@ -47,6 +47,13 @@ pub enum Stop {
     LeaseLost,
     /// The process is going down; the job goes back to the queue.
     Draining,
+    /// Somebody paused it: what is done is to be kept.
+    Paused,
+}
+
+impl Stop {
+    /// Every reason.
+    pub const ALL: [Self; 4] = [Self::Cancelled, Self::LeaseLost, Self::Draining, Self::Paused];
 }
 
 impl JobError {
@@ -100,12 +107,16 @@ impl From<ArtifactsError> for JobError {
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     stop: AtomicU8,
+    paused: AtomicBool,
     pub(crate) draining: AtomicBool,
 }
 
 impl Signals {
     pub(crate) fn cancel(&self) {
         self.stop.fetch_max(1, Ordering::Relaxed);
+    }
+    pub(crate) fn pause(&self) {
+        self.paused.store(true, Ordering::Relaxed);
     }
     pub(crate) fn lose(&self) {
         self.stop.fetch_max(2, Ordering::Relaxed);
@@ -144,6 +155,7 @@ impl JobContext {
         match self.signals.stop.load(Ordering::Relaxed) {
             1 => Some(Stop::Cancelled),
             2 => Some(Stop::LeaseLost),
+            _ if self.signals.paused.load(Ordering::Relaxed) => Some(Stop::Paused),
             _ if self.signals.draining.load(Ordering::Relaxed) => Some(Stop::Draining),
             _ => None,
         }
@@ -156,7 +168,7 @@ impl JobContext {
     pub fn check(&self) -> Result<(), JobError> {
         match self.stop() {
             Some(stop @ (Stop::Cancelled | Stop::LeaseLost)) => Err(JobError::Stopped(stop)),
-            Some(Stop::Draining) | None => Ok(()),
+            Some(Stop::Draining | Stop::Paused) | None => Ok(()),
         }
     }
 
@@ -174,6 +186,14 @@ impl JobContext {
         }
         leases::progress(&self.store, self.claim, &Progress { done, total, unit: unit.into() }).await?;
         Ok(())
+    }
+
+    /// Tells whoever follows the job that a person should look at something.
+    ///
+    /// # Errors
+    /// When the lease is lost.
+    pub async fn alarm(&self, alarm: &serde_json::Value) -> Result<(), JobError> {
+        Ok(leases::alarm(&self.store, self.claim, alarm).await?)
     }
 
     /// Artifact folder of this attempt below `prefix`: a later attempt never overwrites what an earlier one left.

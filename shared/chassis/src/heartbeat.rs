@@ -75,6 +75,7 @@ impl Heartbeats {
         for beat in beats {
             match leases::heartbeat(store, beat.claim, lease).await {
                 Ok(JobState::Cancelling) => beat.signals.cancel(),
+                Ok(JobState::Pausing) => beat.signals.pause(),
                 Ok(_) => {}
                 Err(StoreError::LeaseLost { .. }) => {
                     tracing::warn!(job.id = %beat.claim.job, job.attempt = beat.claim.attempt, "lease lost");

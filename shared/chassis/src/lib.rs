@@ -20,8 +20,8 @@ mod worker;
 
 pub use handler::{JobContext, JobError, JobHandler, Stop};
 pub use health::ReadyCheck;
-pub use run::{Boot, Service, run};
-pub use settings::Settings;
+pub use run::{Boot, Service, run, run_tool};
+pub use settings::{Settings, variable};
 pub use worker::Worker;
 pub use {
     async_trait::async_trait, secrecy, store::completion::Completion, tokio_util::sync::CancellationToken,

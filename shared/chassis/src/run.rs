@@ -106,6 +106,15 @@ where
     done.map_or_else(|error| fail(name, &error), |()| ExitCode::SUCCESS)
 }
 
+/// Runs a program that is no service: settings and telemetry, no database and no broker.
+pub fn run_tool(name: &'static str, work: impl FnOnce(Settings) -> anyhow::Result<()>) -> ExitCode {
+    let done = Settings::load().map_err(anyhow::Error::from).and_then(|settings| {
+        telemetry::start(&settings.section::<Telemetry>("telemetry")?);
+        work(settings)
+    });
+    done.map_or_else(|error| fail(name, &error), |()| ExitCode::SUCCESS)
+}
+
 #[expect(clippy::print_stderr, reason = "the last words of a process that could not start its telemetry")]
 fn fail(name: &str, error: &anyhow::Error) -> ExitCode {
     eprintln!("{name}: {error:#}");

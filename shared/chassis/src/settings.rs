@@ -39,6 +39,13 @@ pub struct Settings {
     merged: config::Config,
 }
 
+/// A variable of the environment that is no setting: what a launcher tells the processes that it starts.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the one place for it")]
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 impl Settings {
     /// Reads all layers of this process.
     ///

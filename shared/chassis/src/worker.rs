@@ -190,7 +190,7 @@ impl Worker {
                 tracing::info!("job cancelled");
                 Ok(())
             }
-            Err(JobError::Stopped(Stop::Draining)) => {
+            Err(JobError::Stopped(Stop::Draining | Stop::Paused)) => {
                 leases::hand_back(&self.store, job.claim).await?;
                 tracing::info!("job handed back");
                 Ok(())

@@ -55,18 +55,19 @@ impl Client {
         Ok(response.bytes().await.map_err(|e| self.unreachable(&e))?.to_vec())
     }
 
-    /// Writes the export of a dataset, a tar, into a file that must not exist; `progress` gets the bytes so far and in all.
+    /// Writes an answer into a file that must not exist; `progress` gets the bytes so far and in all.
     ///
     /// # Errors
-    /// `File` when it cannot be written; see [`ClientError`]. What was written of an export that broke off is removed.
-    pub async fn export_dataset(
+    /// `File` when it cannot be written; see [`ClientError`]. What was written of an answer that broke off is removed.
+    pub async fn download_into(
         &self,
-        id: DatasetId,
+        path: &str,
+        query: &[(&str, &str)],
         into: &Path,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<u64> {
         let unwritable = |source| ClientError::File { path: into.display().to_string(), source };
-        let request = self.request(reqwest::Method::GET, &format!("/v1/datasets/{id}/export"))?;
+        let request = self.request(reqwest::Method::GET, path)?.query(query);
         let mut response = self.send_once(request).await?;
         let total = response.content_length().unwrap_or(0);
         let mut file = tokio::fs::File::create_new(into).await.map_err(unwritable)?;

@@ -118,6 +118,12 @@ pub enum ClientError {
         /// The job.
         job: JobId,
     },
+    /// A check before a training found errors.
+    #[error("the training cannot start: {errors} error(s)")]
+    Preflight {
+        /// How many.
+        errors: usize,
+    },
     /// Something took longer than it was given.
     #[error("{what} took longer than {} s", after.as_secs_f64())]
     TimedOut {
@@ -188,7 +194,7 @@ impl ClientError {
                 _ => ExitCode::Usage,
             },
             Self::BadUrl { .. } | Self::Usage(_) | Self::File { .. } | Self::Audio(_) => ExitCode::Usage,
-            Self::JobFailed { .. } | Self::Model(_) => ExitCode::JobFailed,
+            Self::JobFailed { .. } | Self::Model(_) | Self::Preflight { .. } => ExitCode::JobFailed,
             Self::JobCancelled { .. } => ExitCode::Cancelled,
             Self::TimedOut { .. } => ExitCode::Timeout,
             Self::Unreachable { .. } | Self::Shape { .. } | Self::Socket(_) => ExitCode::Server,

@@ -5,6 +5,7 @@ use url::Url;
 
 use domain::dataset::{DatasetFile, DatasetSpec};
 use domain::event::JobEvent;
+use domain::preflight::{Acknowledge, Preflight};
 use domain::run::MetricPoint;
 use domain::{ComparisonId, DatasetId, EvaluationId, JobId, ModelId, RunId, SessionId};
 
@@ -49,7 +50,7 @@ impl Client {
         self.get("/v1/datasets", &page(limit)).await
     }
 
-    /// The newest dataset of this name among the newest hundred, or the one of this id.
+    /// The dataset of this id, or of this name: the last version, or with `name@3` the third.
     ///
     /// # Errors
     /// `Usage` when there is none; see [`ClientError`].
@@ -57,7 +58,10 @@ impl Client {
         if let Ok(id) = id_or_name.parse() {
             return self.dataset(id).await;
         }
-        let found = self.datasets(PAGE).await?.data.into_iter().find(|d| d.name == id_or_name);
+        let [limit, order] = page(PAGE);
+        let query = [limit, order, ("name", id_or_name.to_owned())];
+        let versions: List<DatasetView> = self.get("/v1/datasets", &query).await?;
+        let found = versions.data.into_iter().max_by_key(|d| d.version);
         found.ok_or_else(|| missing("dataset", id_or_name))
     }
 
@@ -136,7 +140,8 @@ impl Client {
         self.get("/v1/models", &page(limit)).await
     }
 
-    /// Starts a training; `spec` holds the fields that differ from the defaults.
+    /// Starts a training; `spec` holds the fields that differ from the defaults. Warnings of the check that are not
+    /// acknowledged keep it from starting.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -146,9 +151,26 @@ impl Client {
         dataset: DatasetId,
         base_model: &str,
         spec: &Value,
+        acknowledge: &Acknowledge,
     ) -> Result<RunView> {
-        let body = json!({ "name": name, "dataset_id": dataset, "base_model": base_model, "spec": spec });
+        let body = json!({ "name": name, "dataset_id": dataset, "base_model": base_model, "spec": spec,
+            "acknowledge": acknowledge });
         self.post("/v1/runs", &body).await
+    }
+
+    /// Checks a training without starting it.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn check_run(
+        &self,
+        name: &str,
+        dataset: DatasetId,
+        base_model: &str,
+        spec: &Value,
+    ) -> Result<Preflight> {
+        let body = json!({ "name": name, "dataset_id": dataset, "base_model": base_model, "spec": spec });
+        self.post("/v1/runs?dry_run=true", &body).await
     }
 
     /// One training.
@@ -157,6 +179,14 @@ impl Client {
     /// See [`ClientError`].
     pub async fn training_run(&self, id: RunId) -> Result<RunView> {
         self.get(&format!("/v1/runs/{id}"), &[]).await
+    }
+
+    /// Asks a training to `cancel`, `pause` or `resume`; returns it as it is then.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn steer_training(&self, id: RunId, action: &str) -> Result<RunView> {
+        self.post(&format!("/v1/runs/{id}/{action}"), &json!({})).await
     }
 
     /// The newest trainings.

@@ -78,6 +78,8 @@ pub struct DatasetView {
     pub id: DatasetId,
     /// Name.
     pub name: String,
+    /// Number among the datasets of this name.
+    pub version: u32,
     /// What is built.
     pub spec: DatasetSpec,
     /// What is imported; none for a dataset that is generated.

@@ -253,7 +253,7 @@ fn an_adapter_is_merged_without_a_server() -> Result<()> {
     let info = weights::inspect(&world.dir)?;
     let (adapter, out) = (world.root.path().join("adapter"), world.root.path().join("out"));
     let save = |base_sha256: &str| -> Result<(), LoraError> {
-        let config = LoraConfig { rank: 2, scaling: 2.0, skip_depformer: true };
+        let config = LoraConfig { rank: 2, ..LoraConfig::default() };
         let meta = AdapterMeta { base_sha256: base_sha256.into(), ..AdapterMeta::default() };
         // 0.25 in every place of A and B.
         let bytes = |count: i64| 0.25f32.to_le_bytes().repeat(usize::try_from(count).unwrap_or(0));

@@ -1,5 +1,7 @@
 //! Datasets: what to build, and what was built.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::run::FieldFault;
@@ -56,6 +58,33 @@ impl DatasetSpec {
             format!("must be 0 to 0.5, not {}", self.eval_fraction),
         );
         faults
+    }
+}
+
+/// A dataset by name: `calls` is any version of it, `calls@3` the third.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatasetName {
+    /// Name; has no `@`.
+    pub name: String,
+    /// Version, from 1; none for all.
+    pub version: Option<u32>,
+}
+
+/// A text that names no dataset.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no name of a dataset, alone or followed by `@` and a version from 1")]
+pub struct BadDatasetName(String);
+
+impl FromStr for DatasetName {
+    type Err = BadDatasetName;
+    fn from_str(text: &str) -> Result<Self, BadDatasetName> {
+        let (name, version) = text.split_once('@').map_or((text, None), |(name, v)| (name, Some(v)));
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        let number = version.map(|v| v.parse().ok().filter(|v| *v > 0 && i32::try_from(*v).is_ok()));
+        if !(1..=100).contains(&name.len()) || !name.bytes().all(plain) || number == Some(None) {
+            return Err(BadDatasetName(text.chars().take(120).collect()));
+        }
+        Ok(Self { name: name.into(), version: number.flatten() })
     }
 }
 
@@ -123,4 +152,30 @@ pub struct DatasetSummary {
     pub injections: u64,
     /// Hex SHA-256 of the sorted file list: the dataset's content.
     pub content_sha256: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_carry_a_version() {
+        let parse = |text: &str| text.parse::<DatasetName>().map(|n| (n.name, n.version));
+        assert_eq!(parse("calls"), Ok(("calls".into(), None)));
+        assert_eq!(parse("calls@3"), Ok(("calls".into(), Some(3))));
+        for bad in [
+            "",
+            "@1",
+            "a b",
+            "a\0",
+            "calls@",
+            "calls@0",
+            "calls@x",
+            "calls@-1",
+            "calls@3@4",
+            "calls@4294967295",
+        ] {
+            assert_eq!(parse(bad), Err(BadDatasetName(bad.into())));
+        }
+    }
 }

@@ -86,6 +86,8 @@ error_codes! {
     InvalidDataset = ("invalid_dataset", 422, "The dataset is invalid"),
     /// The training specification is invalid.
     InvalidTrainingSpec = ("invalid_training_spec", 422, "The training specification is invalid"),
+    /// A check before a training found an error, or a warning that the request does not acknowledge.
+    PreflightFailed = ("preflight_failed", 422, "The training cannot start as requested"),
     /// Loss or gradient is not finite.
     TrainingDiverged = ("training_diverged", 500, "Training diverged"),
     /// The model files are damaged, incomplete or of another kind.

@@ -12,7 +12,7 @@ pub struct JobEvent {
     pub job_id: JobId,
     /// Position in the job's history.
     pub seq: i64,
-    /// `job.queued`, `job.started`, `job.progress`, `job.retrying`, `job.cancelling`, `job.succeeded`, `job.failed`, `job.cancelled`.
+    /// `job.queued`, `job.started`, `job.progress`, `job.alarm`, `job.retrying`, `job.pausing`, `job.paused`, `job.resumed`, `job.cancelling`, `job.succeeded`, `job.failed`, `job.cancelled`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Facts of the event.

@@ -18,6 +18,7 @@ pub mod injection;
 pub mod job;
 pub mod manifest;
 pub mod pack;
+pub mod preflight;
 pub mod render;
 pub mod run;
 pub mod session;

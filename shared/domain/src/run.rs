@@ -1,144 +1,125 @@
-//! Trainings.
+//! Trainings: what to train with (the keys of finetune.md 10), what is wrong with it, what is measured.
+
+mod choices;
+mod defaults;
+mod faults;
+mod parts;
+mod resume;
 
 use serde::{Deserialize, Serialize};
 
-/// What to train with; the keys of finetune.md 10 that part 1 uses.
+pub use choices::{CarryContext, FloatType, LossNorm, Overflow, Schedule, SemanticStreams, SpliceMode};
+pub use faults::FieldFault;
+pub use parts::{
+    AlarmSpec, DataSpec, InterleaverSpec, LoraSpec, OptimSpec, ProbeSpec, PuppeteerSpec, SystemPromptSpec,
+};
+
+use crate::CheckpointId;
+
+/// What to train with. Every field has a default; unknown fields are refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainingSpec {
     /// Optimizer updates.
     pub max_steps: u32,
-    /// Windows per micro-batch.
+    /// Passes over the training windows; when given it decides the number of updates instead of `max_steps`.
+    pub epochs: Option<f64>,
+    /// Windows per micro-batch (and process).
     pub batch_size: u32,
     /// Micro-batches per update.
     pub num_microbatches: u32,
     /// Seconds of a window, prompt included.
     pub duration_sec: f64,
+    /// Which windows, in which order.
+    pub data: DataSpec,
     /// Optimizer.
     pub optim: OptimSpec,
     /// Adapters.
     pub lora: LoraSpec,
+    /// Train every weight instead of adapters; `lora.enable` must then be false.
+    pub full_finetuning: bool,
     /// Global gradient norm limit.
     pub max_norm: f64,
-    /// Weight of PAD and EPAD targets in the text loss.
+    /// Weight of PAD (and EPAD) targets in the text loss.
     pub text_padding_weight: f64,
+    /// Weight of EPAD targets, the cue that a word starts; as `text_padding_weight` when absent.
+    pub epad_weight: Option<f64>,
     /// Weight of the semantic codebooks.
     pub first_codebook_weight_multiplier: f64,
+    /// Whose semantic codebooks.
+    pub semantic_streams: SemanticStreams,
     /// Weight of the text loss.
     pub text_loss_weight: f64,
     /// Weight of the audio loss.
     pub audio_loss_weight: f64,
+    /// Weight of the user's codebooks inside the audio loss.
+    pub user_audio_weight: f64,
+    /// What weighted sums are divided by.
+    pub loss_norm: LossNorm,
     /// L2 on `lora_B`.
     pub lora_l2_weight: f64,
+    /// Share of `lora_B` taken away at every update, whatever the learning rate.
+    pub lora_b_decay: f64,
+    /// Weight of the divergence of the text distribution from that of the base.
+    pub kl_base_weight: f64,
+    /// Uniform noise on the input vectors, +-alpha / sqrt(frames * width).
+    pub neftune_alpha: f64,
+    /// Prompt before every window.
+    pub system_prompt: SystemPromptSpec,
+    /// How context enters a window.
+    pub puppeteer: PuppeteerSpec,
+    /// How words become the text stream.
+    pub interleaver: InterleaverSpec,
+    /// Type of the frozen weights and of the arithmetic; bfloat16 on a GPU and float32 on a CPU when absent.
+    pub param_dtype: Option<FloatType>,
+    /// Type in which gradients of micro-batches are added up; bfloat16 repeats the published trainer.
+    pub grad_accum_dtype: FloatType,
+    /// Compute inner values of layers a second time instead of keeping them.
+    pub gradient_checkpointing: bool,
+    /// Temporal layers, from the first on, to which that applies; all when absent.
+    pub recompute_layers: Option<u32>,
+    /// Keep the frozen layers in host memory and bring each when it is used: for small cards. Needs
+    /// `gradient_checkpointing` of all layers.
+    pub offload_frozen: bool,
+    /// Split the frozen layers over the processes of the run: for cards that do not hold them. Needs
+    /// `gradient_checkpointing` of all layers; a run of one process keeps them whole.
+    pub shard_frozen: bool,
+    /// Frames that the heads see at a time.
+    pub sliced_heads_frames: u32,
+    /// Evaluate at all.
+    pub do_eval: bool,
     /// Steps between evaluations; 0 = only at the start and the end.
     pub eval_freq: u32,
+    /// Windows of an evaluation.
+    pub eval_max_windows: u32,
+    /// Free-running generation at every evaluation.
+    pub probe: ProbeSpec,
+    /// What counts as a training gone wrong.
+    pub alarms: AlarmSpec,
+    /// Save checkpoints at all while training; the last adapter is always kept.
+    pub do_ckpt: bool,
     /// Steps between checkpoints; 0 = only at the end.
     pub ckpt_freq: u32,
-    /// Checkpoints to keep.
-    pub num_ckpt_keep: u32,
+    /// Checkpoints to keep; all when null. The best one and the one a run goes on from are never removed.
+    pub num_ckpt_keep: Option<u32>,
+    /// Evaluation metric that decides which checkpoint is the best.
+    pub best_metric: String,
+    /// Checkpoint of an earlier run to go on from.
+    pub resume_from: Option<CheckpointId>,
+    /// Take only the weights of `resume_from`: a new run from step 0.
+    pub force_warm_restart: bool,
+    /// Plan the learning rate anew over the steps that are left: needed to go on beyond the steps first planned.
+    pub schedule_restart: bool,
+    /// Steps between lines of the process's log.
+    pub log_freq: u32,
     /// Seed of adapters and data order.
     pub seed: u64,
 }
 
-impl Default for TrainingSpec {
-    fn default() -> Self {
-        Self {
-            max_steps: 200,
-            batch_size: 4,
-            num_microbatches: 1,
-            duration_sec: 163.84,
-            optim: OptimSpec::default(),
-            lora: LoraSpec::default(),
-            max_norm: 1.0,
-            text_padding_weight: 0.03,
-            first_codebook_weight_multiplier: 4.0,
-            text_loss_weight: 1.0,
-            audio_loss_weight: 0.5,
-            lora_l2_weight: 1e-4,
-            eval_freq: 32,
-            ckpt_freq: 64,
-            num_ckpt_keep: 3,
-            seed: 0,
-        }
-    }
-}
-
-/// AdamW with a OneCycle schedule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct OptimSpec {
-    /// Peak learning rate.
-    pub lr: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Share of the steps that warm up.
-    pub pct_start: f64,
-}
-
-impl Default for OptimSpec {
-    fn default() -> Self {
-        Self { lr: 1e-6, weight_decay: 0.1, pct_start: 0.1 }
-    }
-}
-
-/// Low-rank adapters.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LoraSpec {
-    /// 1 to 256.
-    pub rank: u32,
-    /// Constant factor of the adapter's output.
-    pub scaling: f64,
-    /// Leave the depformer without adapters.
-    pub skip_depformer: bool,
-}
-
-impl Default for LoraSpec {
-    fn default() -> Self {
-        Self { rank: 64, scaling: 2.0, skip_depformer: true }
-    }
-}
-
-/// One field of a specification that is out of its range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldFault {
-    /// RFC 6901 pointer below the specification, e.g. `/optim/lr`.
-    pub pointer: String,
-    /// What was expected and what was found.
-    pub detail: String,
-}
-
-impl TrainingSpec {
-    /// Every field out of its range (finetune.md 10).
-    #[must_use]
-    pub fn faults(&self) -> Vec<FieldFault> {
-        let mut faults = Vec::new();
-        let mut check = |pointer: &str, value: f64, low: f64, high: f64| {
-            if !(low..=high).contains(&value) {
-                faults.push(FieldFault {
-                    pointer: pointer.into(),
-                    detail: format!("must be between {low} and {high}, not {value}"),
-                });
-            }
-        };
-        check("/max_steps", f64::from(self.max_steps), 1.0, 1e6);
-        check("/batch_size", f64::from(self.batch_size), 1.0, 512.0);
-        check("/num_microbatches", f64::from(self.num_microbatches), 1.0, 1024.0);
-        check("/duration_sec", self.duration_sec, 10.0, 240.0);
-        check("/optim/lr", self.optim.lr, 1e-8, 1.0);
-        check("/optim/weight_decay", self.optim.weight_decay, 0.0, 1.0);
-        check("/optim/pct_start", self.optim.pct_start, 0.0, 0.99);
-        check("/lora/rank", f64::from(self.lora.rank), 1.0, 256.0);
-        check("/lora/scaling", self.lora.scaling, 1e-3, 1e3);
-        check("/max_norm", self.max_norm, 1e-6, 1e6);
-        check("/text_padding_weight", self.text_padding_weight, 0.0, 1.0);
-        check("/first_codebook_weight_multiplier", self.first_codebook_weight_multiplier, 1.0, 1000.0);
-        check("/text_loss_weight", self.text_loss_weight, 0.0, 1e3);
-        check("/audio_loss_weight", self.audio_loss_weight, 0.0, 1e3);
-        check("/lora_l2_weight", self.lora_l2_weight, 0.0, 1.0);
-        check("/num_ckpt_keep", f64::from(self.num_ckpt_keep), 1.0, 1e4);
-        faults
-    }
+/// Whether a higher value of a metric is the better one; of losses, repeats and silence it is not.
+#[must_use]
+pub fn more_is_better(metric: &str) -> bool {
+    ["recall", "distinct"].iter().any(|part| metric.contains(part))
 }
 
 /// One measured number of a run.

@@ -191,6 +191,7 @@ char* nn_cuda_memory(int device, NnMemory* out) {
         out->allocated_peak = static_cast<uint64_t>(stats.allocated_bytes[all].peak);
         out->reserved = static_cast<uint64_t>(stats.reserved_bytes[all].current);
         out->reserved_peak = static_cast<uint64_t>(stats.reserved_bytes[all].peak);
+        out->free = static_cast<uint64_t>(allocator::get()->getMemoryInfo(static_cast<c10::DeviceIndex>(device)).first);
         out->total = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(device))->totalGlobalMem;
     });
 }

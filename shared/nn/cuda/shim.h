@@ -19,6 +19,7 @@ struct NnMemory {
     uint64_t allocated_peak;
     uint64_t reserved;
     uint64_t reserved_peak;
+    uint64_t free;
     uint64_t total;
 };
 
@@ -30,6 +31,10 @@ char* nn_tf32_set(bool allow);
 char* nn_tf32_get(bool* allowed);
 char* nn_bf16_reduction_set(bool allow);
 char* nn_cudnn_attention_set(bool allow);
+
+// host.cpp; tensors are libtorch's handles, `out` becomes one that the caller owns
+char* nn_pin(const void* tensor, void** out);
+char* nn_copy_async(const void* into, const void* from);
 
 // graph.cpp, or without_cuda.cpp where libtorch has no CUDA part
 char* nn_graph_begin(int device, NnGraph* pool, NnGraph** out);

@@ -27,6 +27,8 @@ pub struct MemoryStats {
     /// Taken from the device, in use or cached.
     pub reserved: u64,
     pub reserved_peak: u64,
+    /// Left on the device, whoever holds the rest.
+    pub free: u64,
     /// The device's memory.
     pub total: u64,
 }

@@ -18,6 +18,11 @@ pub fn without_adapters<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Whether this thread is inside [`without_adapters`].
+pub fn adapters_off() -> bool {
+    ADAPTERS_OFF.get()
+}
+
 /// Low-rank update of a linear: `y = W x + scaling * B (A x)`. The tensors are the trainable ones themselves; whoever
 /// trains them updates them in place. In training they are f32 and rounded to the input's kind here, so that gradients
 /// add up in f32; for serving they are of the model's kind and nothing is rounded.
@@ -32,7 +37,7 @@ pub struct LoraPair {
 
 /// The adapter in force.
 fn active(lora: &Option<LoraPair>) -> Option<&LoraPair> {
-    lora.as_ref().filter(|_| !ADAPTERS_OFF.get())
+    lora.as_ref().filter(|_| !adapters_off())
 }
 
 /// A linear without bias, weight `[out, in]`.

@@ -17,6 +17,16 @@ impl RmsNorm {
         Self { alpha: given.to_kind(Kind::Float), given, eps }
     }
 
+    /// The scale `[width]` in the kind it was given in. It is the tensor used, not a copy: it may be trained.
+    pub fn scale(&self) -> &Tensor {
+        &self.given
+    }
+
+    /// The scale in f32. A trained one changes, so it is widened anew and hands its gradient back.
+    fn wide(&self) -> Tensor {
+        if self.given.requires_grad() { self.given.to_kind(Kind::Float) } else { self.alpha.shallow_clone() }
+    }
+
     /// `[.., width] -> [.., width]` in the input's kind.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         self.forward_as(x, x.kind())
@@ -26,12 +36,12 @@ impl RmsNorm {
     pub fn forward_as(&self, x: &Tensor, kind: Kind) -> Tensor {
         if x.device().is_cuda() {
             // One kernel instead of eight. It multiplies in another order: one bf16 element in 100,000 is an ulp apart.
-            let alpha = if x.kind() == Kind::Float { &self.alpha } else { &self.given };
-            return x.rms_norm(alpha.size(), Some(alpha), self.eps).to_kind(kind);
+            let alpha = if x.kind() == Kind::Float { self.wide() } else { self.given.shallow_clone() };
+            return x.rms_norm(alpha.size(), Some(&alpha), self.eps).to_kind(kind);
         }
         let wide = x.to_kind(Kind::Float);
         let mean = (&wide * &wide).mean_dim(-1, true, Kind::Float);
-        let scale = &self.alpha * (mean + self.eps).rsqrt();
+        let scale = self.wide() * (mean + self.eps).rsqrt();
         (wide * scale).to_kind(kind)
     }
 }

@@ -1,7 +1,9 @@
 //! Foreign functions of `cuda/`, each behind a safe one. Device numbers have been checked by the callers.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
+
+use tch::Tensor;
 
 use crate::NnError;
 use crate::graph::MemoryStats;
@@ -20,6 +22,7 @@ struct MemoryFigures {
     allocated_peak: u64,
     reserved: u64,
     reserved_peak: u64,
+    free: u64,
     total: u64,
 }
 
@@ -32,6 +35,8 @@ unsafe extern "C" {
     fn nn_tf32_get(allowed: *mut bool) -> *mut c_char;
     fn nn_bf16_reduction_set(allow: bool) -> *mut c_char;
     fn nn_cudnn_attention_set(allow: bool) -> *mut c_char;
+    fn nn_pin(tensor: *const c_void, out: *mut *mut c_void) -> *mut c_char;
+    fn nn_copy_async(into: *const c_void, from: *const c_void) -> *mut c_char;
     fn nn_graph_begin(device: c_int, pool: *mut RawGraph, out: *mut *mut RawGraph) -> *mut c_char;
     fn nn_graph_end(graph: *mut RawGraph) -> *mut c_char;
     fn nn_graph_abandon(graph: *mut RawGraph);
@@ -92,6 +97,21 @@ pub(crate) fn set_cudnn_attention(allow: bool) -> Result<(), NnError> {
 }
 
 #[expect(unsafe_code, reason = "foreign function")]
+pub(crate) fn pin(tensor: &Tensor) -> Result<Tensor, NnError> {
+    let mut out: *mut c_void = null_mut();
+    // SAFETY: reads a live handle and writes one pointer through a pointer that lives during the call.
+    check("locking host memory", unsafe { nn_pin(tensor.as_ptr().cast(), &mut out) })?;
+    // SAFETY: without an error `out` is a new handle that nobody else owns.
+    Ok(unsafe { Tensor::from_ptr(out.cast()) })
+}
+
+#[expect(unsafe_code, reason = "foreign function")]
+pub(crate) fn copy_async(into: &Tensor, from: &Tensor) -> Result<(), NnError> {
+    // SAFETY: two live handles; libtorch checks their shapes and devices.
+    check("copying to the device", unsafe { nn_copy_async(into.as_ptr().cast(), from.as_ptr().cast()) })
+}
+
+#[expect(unsafe_code, reason = "foreign function")]
 pub(crate) fn synchronize(device: i32) -> Result<(), NnError> {
     // SAFETY: takes a value.
     check("waiting for the device", unsafe { nn_cuda_synchronize(device) })
@@ -107,6 +127,7 @@ pub(crate) fn memory(device: i32) -> Result<MemoryStats, NnError> {
         allocated_peak: figures.allocated_peak,
         reserved: figures.reserved,
         reserved_peak: figures.reserved_peak,
+        free: figures.free,
         total: figures.total,
     })
 }

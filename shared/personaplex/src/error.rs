@@ -37,4 +37,13 @@ pub enum PersonaplexError {
     AdapterPresent,
     #[error("the model has no adapter")]
     NoAdapter,
+    #[error("{what} is not possible on a model that is trained as a whole")]
+    WholeModel { what: &'static str },
+    #[error("the model is not trained as a whole: its adapter is what there is to save")]
+    NotWhole,
+    #[error("{what} is not possible while the layers' weights are streamed")]
+    Streamed { what: &'static str },
+    /// For sources of layers outside this crate.
+    #[error("the weights of layer {layer} cannot be brought: {detail}")]
+    Layer { layer: usize, detail: String },
 }

@@ -21,8 +21,8 @@ mod sampling;
 
 pub use error::PersonaplexError;
 pub use generate::{BatchOptions, Emitted, Given, History, LmBatch, Order, Prefix, Prompt};
-pub use lm::{Lm, LossScale, PassOptions, PassSums, TrainOutput};
-pub use lora::{Adapter, AdapterMeta, LoraConfig, Param};
+pub use lm::{HostLayers, LayerSource, Lm, LossScale, PassOptions, PassSums, TrainOutput};
+pub use lora::{Adapter, AdapterMeta, LoraConfig, Param, Trained};
 pub use mimi::{ConstantCheck, ConstantsReport, DecState, DecodeTaps, EncState, EncodeTaps, Mimi};
 pub use sampling::{Sampler, Sampling};
 

@@ -1,68 +1,13 @@
 //! The training pass that recomputes layers and slices heads gives the loss and the gradients of the plain one.
 
 mod common;
+mod training_common;
 
-use common::{Data, Outcome, assert_close, golden, lm_config};
+use common::Outcome;
 use personaplex::loss::{LossSettings, LossWeights, masked_loss};
-use personaplex::{Lm, LoraConfig, LossScale, PassOptions};
+use personaplex::{LoraConfig, LossScale, PassOptions};
 use tch::{Device, Kind, Tensor};
-
-fn base(kind: Kind) -> Outcome<Lm> {
-    let config = lm_config("finetune/c_lora", "expected.json")?;
-    let path = golden("finetune/c_lora/base_personaplex_names.safetensors");
-    Ok(Lm::from_file(&path, &config, Device::Cpu, kind)?)
-}
-
-/// A model whose adapters have a non-zero B.
-fn adapted(skip_depformer: bool, kind: Kind) -> Outcome<Lm> {
-    tch::manual_seed(4);
-    let mut lm = base(kind)?;
-    lm.add_lora(&LoraConfig { rank: 3, skip_depformer, ..LoraConfig::default() }, 1)?;
-    tch::no_grad(|| {
-        for mut param in lm.trainable().into_iter().filter(|p| p.is_b()) {
-            let noise = Tensor::empty_like(&param.tensor).uniform_(-0.1, 0.1);
-            param.tensor.copy_(&noise);
-        }
-    });
-    Ok(lm)
-}
-
-struct Case {
-    codes: Tensor,
-    weights: LossWeights,
-    scale: LossScale,
-}
-
-fn case(lm: &Lm) -> Outcome<Case> {
-    let codes = Data::open("finetune/c_lora/io.safetensors")?.i64("codes");
-    let settings =
-        LossSettings { text_padding_weight: 0.3, epad_weight: Some(0.7), ..LossSettings::default() };
-    let (b, t) = (codes.size()[0], codes.size()[2]);
-    let context = Tensor::zeros([b, t], (Kind::Bool, Device::Cpu));
-    let _ = context.narrow(1, t / 2, 2).fill_(1);
-    let prompts: Vec<i64> = (0..b).map(|i| 2 * i).collect();
-    let weights = LossWeights::new(&codes, lm.config(), &prompts, Some(&context), &settings)?;
-    let scale = LossScale { text: 1.0 / weights.text_sum(), audio: 0.5 / weights.audio_sum(), kl: 0.0 };
-    Ok(Case { codes, weights, scale })
-}
-
-fn gradients(lm: &Lm) -> Vec<(String, Tensor)> {
-    let take = |p: personaplex::Param| {
-        let gradient = p.tensor.grad().copy();
-        let _ = p.tensor.grad().zero_();
-        (p.name, gradient)
-    };
-    lm.trainable().into_iter().map(take).collect()
-}
-
-fn assert_same(found: &[(String, Tensor)], wanted: &[(String, Tensor)], tolerance: f64) {
-    assert_eq!(found.len(), wanted.len());
-    for ((name, found), (_, wanted)) in found.iter().zip(wanted) {
-        let largest = wanted.abs().max().double_value(&[]);
-        assert!(largest > 0.0, "{name} has a gradient");
-        assert_close(name, found, wanted, tolerance * largest + 1e-9);
-    }
-}
+use training_common::{Case, adapted, assert_same, base, case, gradients};
 
 #[test]
 fn any_number_of_recomputed_layers_and_any_slice_gives_the_plain_gradients() -> Outcome {

@@ -129,6 +129,13 @@ impl Problem {
         problem
     }
 
+    /// What was found, each under a code of its own.
+    pub fn listing(code: ErrorCode, detail: impl Into<String>, errors: Vec<FieldError>) -> Self {
+        let mut problem = Self::new(code, detail);
+        problem.errors = errors;
+        problem
+    }
+
     /// Adds a response header.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {

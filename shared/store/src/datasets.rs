@@ -5,7 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use domain::DatasetId;
-use domain::dataset::{DatasetSpec, DatasetSummary, ImportSpec};
+use domain::dataset::{DatasetName, DatasetSpec, DatasetSummary, ImportSpec};
 
 use crate::error::{read, write};
 use crate::page::{list_sql, ordered};
@@ -16,8 +16,10 @@ use crate::{Page, PageRequest, Result, Store, StoreError, Tx};
 pub struct Dataset {
     /// Id.
     pub id: DatasetId,
-    /// Unique name.
+    /// Name; versions of one dataset share it.
     pub name: String,
+    /// Number of this version, from 1.
+    pub version: u32,
     /// What to build.
     pub spec: DatasetSpec,
     /// What to import; none for a dataset that is generated.
@@ -42,6 +44,7 @@ impl Dataset {
 struct Row {
     id: Uuid,
     name: String,
+    version: i32,
     spec: Value,
     import: Option<Value>,
     summary: Option<Value>,
@@ -55,6 +58,7 @@ impl TryFrom<Row> for Dataset {
         Ok(Self {
             id: DatasetId::from_uuid(r.id),
             name: r.name,
+            version: u32::try_from(r.version).unwrap_or_default(),
             spec: read("dataset spec", r.spec)?,
             import: r.import.map(|i| read("dataset import", i)).transpose()?,
             summary: r.summary.map(|s| read("dataset summary", s)).transpose()?,
@@ -64,39 +68,42 @@ impl TryFrom<Row> for Dataset {
     }
 }
 
-/// Stores a new dataset.
+/// Stores a new dataset; the answer is its version: the first of its name, or the one after the last.
 ///
 /// # Errors
-/// `NameTaken`.
-pub async fn insert(tx: &mut Tx, id: DatasetId, name: &str, spec: &DatasetSpec) -> Result<()> {
-    sqlx::query("INSERT INTO datasets (id, name, spec) VALUES ($1, $2, $3)")
-        .bind(id.uuid())
-        .bind(name)
-        .bind(write(spec))
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
+/// When the database is unreachable.
+pub async fn insert(tx: &mut Tx, id: DatasetId, name: &str, spec: &DatasetSpec) -> Result<u32> {
+    let version: i32 =
+        sqlx::query_scalar("INSERT INTO datasets (id, name, spec) VALUES ($1, $2, $3) RETURNING version")
+            .bind(id.uuid())
+            .bind(name)
+            .bind(write(spec))
+            .fetch_one(&mut **tx)
+            .await?;
+    Ok(u32::try_from(version).unwrap_or_default())
 }
 
-/// Stores a new dataset that is to be imported.
+/// Stores a new dataset that is to be imported; the answer is its version.
 ///
 /// # Errors
-/// `NameTaken`.
+/// When the database is unreachable.
 pub async fn insert_import(
     tx: &mut Tx,
     id: DatasetId,
     name: &str,
     spec: &DatasetSpec,
     import: &ImportSpec,
-) -> Result<()> {
-    sqlx::query("INSERT INTO datasets (id, name, spec, import) VALUES ($1, $2, $3, $4)")
+) -> Result<u32> {
+    const SQL: &str =
+        "INSERT INTO datasets (id, name, spec, import) VALUES ($1, $2, $3, $4) RETURNING version";
+    let version: i32 = sqlx::query_scalar(SQL)
         .bind(id.uuid())
         .bind(name)
         .bind(write(spec))
         .bind(write(import))
-        .execute(&mut **tx)
+        .fetch_one(&mut **tx)
         .await?;
-    Ok(())
+    Ok(u32::try_from(version).unwrap_or_default())
 }
 
 /// One dataset.
@@ -111,14 +118,25 @@ pub async fn get(store: &Store, id: DatasetId) -> Result<Dataset> {
     row.ok_or_else(|| StoreError::not_found("dataset", id))?.try_into()
 }
 
-/// A page of datasets.
+/// A page of datasets: all, or the versions of one name.
 ///
 /// # Errors
 /// When the database is unreachable.
-pub async fn list(store: &Store, page: PageRequest) -> Result<Page<Dataset>> {
-    const SQL: [&str; 2] = list_sql!("*", "datasets", "true", "$1", "$2");
-    let rows: Vec<Row> =
-        sqlx::query_as(ordered(SQL, page)).bind(page.after).bind(page.probe()).fetch_all(&store.pool).await?;
+pub async fn list(store: &Store, named: Option<&DatasetName>, page: PageRequest) -> Result<Page<Dataset>> {
+    const SQL: [&str; 2] = list_sql!(
+        "*",
+        "datasets",
+        "($3::text IS NULL OR name = $3) AND ($4::bigint IS NULL OR version = $4)",
+        "$1",
+        "$2"
+    );
+    let rows: Vec<Row> = sqlx::query_as(ordered(SQL, page))
+        .bind(page.after)
+        .bind(page.probe())
+        .bind(named.map(|n| n.name.as_str()))
+        .bind(named.and_then(|n| n.version).map(i64::from))
+        .fetch_all(&store.pool)
+        .await?;
     Ok(page.page(rows.into_iter().map(TryInto::try_into).collect::<Result<_>>()?))
 }
 

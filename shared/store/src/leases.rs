@@ -14,7 +14,7 @@ use domain::{ErrorCode, JobId};
 use crate::completion::{self, Completion};
 use crate::error::write;
 use crate::jobs::{self, Job, JobRow, job_columns};
-use crate::{Result, Store, StoreError, Tx, events, outbox};
+use crate::{Result, Store, StoreError, Tx, events, outbox, pauses};
 
 /// The right to work on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +148,17 @@ pub async fn progress(store: &Store, claim: Claim, progress: &Progress) -> Resul
     Ok(tx.commit().await?)
 }
 
+/// Tells whoever follows the job that a person should look at something.
+///
+/// # Errors
+/// `LeaseLost`.
+pub async fn alarm(store: &Store, claim: Claim, alarm: &Value) -> Result<()> {
+    let mut tx = store.begin().await?;
+    fence(&mut tx, claim).await?;
+    events::append(&mut tx, claim.job, "job.alarm", alarm.clone()).await?;
+    Ok(tx.commit().await?)
+}
+
 /// Ends the job with its results: one transaction for the rows it made, its state, its event and the jobs it unblocks.
 ///
 /// # Errors
@@ -217,13 +228,14 @@ pub async fn fail(
     match retry_in.filter(|_| left) {
         // Whatever went wrong on the way out, a stop was asked for.
         _ if state == "cancelling" => jobs::end(&mut tx, claim.job, JobState::Cancelled, None).await?,
+        Some(_) if state == "pausing" => pauses::rest(&mut tx, claim.job).await?,
         Some(delay) => requeue(&mut tx, claim.job, delay, json!({ "error": failure })).await?,
         None => jobs::end(&mut tx, claim.job, JobState::Failed, Some(failure)).await?,
     }
     Ok(tx.commit().await?)
 }
 
-/// Gives the job back unharmed, for a graceful stop: the attempt does not count against it.
+/// Gives the job back unharmed, for a graceful stop: the attempt does not count against it. A job that was to pause rests.
 ///
 /// # Errors
 /// `LeaseLost`.
@@ -236,6 +248,8 @@ pub async fn hand_back(store: &Store, claim: Claim) -> Result<()> {
         .await?;
     if state == "cancelling" {
         jobs::end(&mut tx, claim.job, JobState::Cancelled, None).await?;
+    } else if state == "pausing" {
+        pauses::rest(&mut tx, claim.job).await?;
     } else {
         sqlx::query("UPDATE jobs SET max_attempts = max_attempts + 1 WHERE id = $1")
             .bind(claim.job.uuid())
@@ -280,6 +294,8 @@ pub async fn sweep(store: &Store, ring_after: Duration) -> Result<(usize, usize)
         let job = JobId::from_uuid(*id);
         if state == "cancelling" {
             jobs::end(&mut tx, job, JobState::Cancelled, None).await?;
+        } else if state == "pausing" {
+            pauses::rest(&mut tx, job).await?;
         } else if attempt < max_attempts {
             requeue(&mut tx, job, Duration::ZERO, json!({ "reason": "lease_expired", "attempt": attempt }))
                 .await?;

@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod models;
 pub mod outbox;
 mod page;
+pub mod pauses;
 pub mod runs;
 pub mod sessions;
 pub mod voices;

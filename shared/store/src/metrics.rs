@@ -1,5 +1,6 @@
 //! Numbers of a run, visible while it runs.
 
+use chrono::{DateTime, Utc};
 use domain::RunId;
 use domain::run::MetricPoint;
 
@@ -47,4 +48,26 @@ pub async fn of_run(store: &Store, run: RunId, name: Option<&str>) -> Result<Vec
         .into_iter()
         .map(|(step, name, value)| MetricPoint { step: u32::try_from(step).unwrap_or_default(), name, value })
         .collect())
+}
+
+/// Numbers of a run in step order with the times at which they were written.
+///
+/// # Errors
+/// When the database is unreachable.
+pub async fn timed(
+    store: &Store,
+    run: RunId,
+    name: Option<&str>,
+) -> Result<Vec<(MetricPoint, DateTime<Utc>)>> {
+    let rows: Vec<(i32, String, f64, DateTime<Utc>)> = sqlx::query_as(
+        "SELECT step, name, value, recorded_at FROM run_metrics \
+         WHERE run_id = $1 AND ($2::text IS NULL OR name = $2) ORDER BY step, name",
+    )
+    .bind(run.uuid())
+    .bind(name)
+    .fetch_all(&store.pool)
+    .await?;
+    let point =
+        |step: i32, name, value| MetricPoint { step: u32::try_from(step).unwrap_or_default(), name, value };
+    Ok(rows.into_iter().map(|(step, name, value, at)| (point(step, name, value), at)).collect())
 }

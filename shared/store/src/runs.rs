@@ -130,7 +130,11 @@ pub struct Checkpoint {
     pub created_at: DateTime<Utc>,
 }
 
-/// Lists a checkpoint whose files are in place, fenced by the claim; the step's earlier entry is replaced.
+/// Attempts that a training has left after it has saved something: only attempts that saved nothing count up.
+const ATTEMPTS_AFTER_A_CHECKPOINT: i32 = 5;
+
+/// Lists a checkpoint whose files are in place, fenced by the claim; the step's earlier entry is replaced. A job that gets on
+/// may be interrupted as often as it likes: it has attempts left again.
 ///
 /// # Errors
 /// `LeaseLost`.
@@ -155,6 +159,11 @@ pub async fn add_checkpoint(
     .bind(write(&files))
     .fetch_one(&mut *tx)
     .await?;
+    sqlx::query("UPDATE jobs SET max_attempts = greatest(max_attempts, attempt + $2) WHERE id = $1")
+        .bind(claim.job.uuid())
+        .bind(ATTEMPTS_AFTER_A_CHECKPOINT)
+        .execute(&mut *tx)
+        .await?;
     tx.commit().await?;
     Ok(CheckpointId::from_uuid(id))
 }
@@ -175,22 +184,62 @@ pub async fn remove_checkpoint(store: &Store, claim: Claim, id: CheckpointId) ->
 /// # Errors
 /// When the database is unreachable.
 pub async fn checkpoints(store: &Store, run: RunId) -> Result<Vec<Checkpoint>> {
-    let rows: Vec<(Uuid, i32, String, Value, DateTime<Utc>)> = sqlx::query_as(
-        "SELECT id, step, prefix, files, created_at FROM checkpoints WHERE run_id = $1 ORDER BY step",
+    let rows: Vec<CheckpointRow> = sqlx::query_as(
+        "SELECT id, run_id, step, prefix, files, created_at FROM checkpoints WHERE run_id = $1 ORDER BY step",
     )
     .bind(run.uuid())
     .fetch_all(&store.pool)
     .await?;
-    rows.into_iter()
-        .map(|(id, step, prefix, files, created_at)| {
-            Ok(Checkpoint {
-                id: CheckpointId::from_uuid(id),
-                run_id: run,
-                step: u32::try_from(step).unwrap_or_default(),
-                prefix,
-                files: read("checkpoint files", files)?,
-                created_at,
-            })
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// One checkpoint.
+///
+/// # Errors
+/// `NotFound`.
+pub async fn checkpoint(store: &Store, id: CheckpointId) -> Result<Checkpoint> {
+    let row: Option<CheckpointRow> =
+        sqlx::query_as("SELECT id, run_id, step, prefix, files, created_at FROM checkpoints WHERE id = $1")
+            .bind(id.uuid())
+            .fetch_optional(&store.pool)
+            .await?;
+    row.ok_or_else(|| StoreError::not_found("checkpoint", id))?.try_into()
+}
+
+/// Whether a run that is not over goes on from this checkpoint.
+///
+/// # Errors
+/// When the database is unreachable.
+pub async fn is_resumed_from(store: &Store, id: CheckpointId) -> Result<bool> {
+    Ok(sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM runs r JOIN jobs j ON j.subject = 'run_' || replace(r.id::text, '-', '') AND j.kind = 'train' \
+         WHERE r.spec->>'resume_from' = $1 AND j.state NOT IN ('succeeded','failed','cancelled'))",
+    )
+    .bind(id.to_string())
+    .fetch_one(&store.pool)
+    .await?)
+}
+
+#[derive(sqlx::FromRow)]
+struct CheckpointRow {
+    id: Uuid,
+    run_id: Uuid,
+    step: i32,
+    prefix: String,
+    files: Value,
+    created_at: DateTime<Utc>,
+}
+
+impl TryFrom<CheckpointRow> for Checkpoint {
+    type Error = StoreError;
+    fn try_from(r: CheckpointRow) -> Result<Self> {
+        Ok(Self {
+            id: CheckpointId::from_uuid(r.id),
+            run_id: RunId::from_uuid(r.run_id),
+            step: u32::try_from(r.step).unwrap_or_default(),
+            prefix: r.prefix,
+            files: read("checkpoint files", r.files)?,
+            created_at: r.created_at,
         })
-        .collect()
+    }
 }

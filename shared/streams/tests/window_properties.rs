@@ -19,20 +19,22 @@ fn laid_out(parts: &[(usize, usize)]) -> Vec<Span> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
     fn no_context_is_cut_lost_or_starved_without_need(
         parts in prop::collection::vec((0usize..90, 1usize..=50), 0..12),
         tail in 0usize..60,
         words in prop::collection::vec((0usize..20, 1usize..=30), 0..40),
-        room in 125usize..220,
+        (lookback, min_post, min_window) in (0usize..=250, 0usize..=250, 1usize..=120),
+        spare in 0usize..95,
     ) {
         let spans = laid_out(&parts);
         let total = spans.last().map_or(0, |s| s.1) + tail;
         let words = laid_out(&words);
-        let rules = WindowRules::default();
-        let cut = cut_windows(total, &spans, &words, &rules, |_| Ok(room)).expect("125 frames are enough");
+        let rules = WindowRules { lookback, min_post, min_window, ..WindowRules::default() };
+        let room = rules.smallest_capacity() + spare;
+        let cut = cut_windows(total, &spans, &words, &rules, |_| Ok(room)).expect("room enough");
         let mut at = 0;
         for &(start, end) in &cut.windows {
             prop_assert_eq!(start, at);

@@ -199,6 +199,12 @@ impl Stack {
         self.service(name)?.is_running()
     }
 
+    /// Process id of a running service.
+    pub fn pid(&self, name: &str) -> Result<u32> {
+        let service = self.services.get(name).with_context(|| format!("no service {name} in this stack"))?;
+        service.child.as_ref().map(std::process::Child::id).with_context(|| format!("{name} does not run"))
+    }
+
     /// Everything that the service wrote to its output so far.
     pub fn log(&self, name: &str) -> Result<String> {
         let service = self.services.get(name).with_context(|| format!("no service {name} in this stack"))?;

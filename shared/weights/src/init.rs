@@ -62,12 +62,12 @@ pub fn init_model_as(
 }
 
 /// Makes a directory that appears complete or not at all.
-pub(crate) fn whole_dir<T>(
+pub(crate) fn whole_dir<T, E: From<WeightsError>>(
     dir: &Path,
-    fill: impl FnOnce(&Path) -> Result<T, WeightsError>,
-) -> Result<T, WeightsError> {
+    fill: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<T, E> {
     if dir.exists() {
-        return Err(WeightsError::Exists { path: dir.to_path_buf() });
+        return Err(WeightsError::Exists { path: dir.to_path_buf() }.into());
     }
     let temporary = temporary_beside(dir);
     std::fs::create_dir_all(&temporary).map_err(WeightsError::io("create", &temporary))?;

@@ -23,7 +23,7 @@ struct World {
     meta: AdapterMeta,
 }
 
-const CONFIG: LoraConfig = LoraConfig { rank: 3, scaling: 1.7, skip_depformer: false };
+const CONFIG: LoraConfig = LoraConfig { rank: 3, scaling: 1.7, skip_depformer: false, embeddings: false };
 
 impl World {
     /// A tiny model and an adapter of random f32 values in +-`width`.

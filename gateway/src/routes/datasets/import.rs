@@ -156,7 +156,7 @@ async fn remove_old(state: &State) {
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "pharma-sample", "upload_id": "upl_01938f6e0c3b7a54b1f2a0c4d5e6f708"}))]
 pub struct ImportDataset {
-    /// Unique.
+    /// A name that exists gets the next version.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     name: String,
     /// An archive that was uploaded before.
@@ -276,13 +276,14 @@ pub(super) async fn import_dataset(
 ) -> Result<HttpResponse, Problem> {
     let write = async |tx: &mut Tx, (name, spec, import): (String, DatasetSpec, ImportSpec)| {
         let id = DatasetId::generate();
-        store::datasets::insert_import(tx, id, &name, &spec, &import).await?;
+        let version = store::datasets::insert_import(tx, id, &name, &spec, &import).await?;
         let job = new_job(&state, &trace, JobSpec::Import { dataset_id: id });
         jobs::enqueue(tx, &job).await?;
         let view = DatasetView {
             id,
             object: "dataset",
             name,
+            version,
             spec,
             import: Some(import),
             state: JobState::Queued,

@@ -322,8 +322,13 @@ fn voice(
             findings.repaired("voice_from_sample", 1, file);
             return published(sample);
         }
+        let what = if asked.to_ascii_lowercase().ends_with(".pt") {
+            "holds one model's inputs and no audio, and training needs audio"
+        } else {
+            "holds no audio"
+        };
         let detail = format!(
-            "voice_prompt {asked:?} holds no audio: put {sample} into the dataset, or import without voices (drop_voices)"
+            "voice_prompt {asked:?} {what}: put the voice's clip into the dataset as {sample}, or import without voices (drop_voices)"
         );
         findings.fault(Fault::new(file, "voice_prompt", detail));
         return (None, None);

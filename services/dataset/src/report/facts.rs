@@ -79,6 +79,8 @@ pub struct TokenFacts {
 pub struct DialogueFacts {
     /// Record id.
     pub id: String,
+    /// The brief.
+    pub text_prompt: String,
     /// Length of the audio, seconds.
     pub duration_s: f64,
     /// Turns.
@@ -123,6 +125,7 @@ impl DialogueFacts {
         let place = |offset: u32| f64::from(offset) / frames.max(1) as f64;
         Self {
             id: record.id.clone(),
+            text_prompt: sidecar.text_prompt.clone(),
             duration_s: wave.duration_ms() as f64 / 1000.0,
             turns: sidecar.turns.len() as u64,
             unaligned_turns: sidecar.turns.iter().filter(|t| t.end <= t.start).count() as u64,

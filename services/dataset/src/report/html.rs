@@ -21,7 +21,9 @@ svg path{fill:none;stroke:var(--soft)}svg text{font-size:11px;fill:var(--soft)}s
 svg text.none{text-anchor:middle}\
 table{border-collapse:collapse;width:100%;overflow:hidden}th,td{text-align:left;padding:6px 12px;border-bottom:1px solid var(--line);vertical-align:top}\
 th{font-size:13px;color:var(--soft)}td.n{text-align:right;font-variant-numeric:tabular-nums}\
-ul.warn{margin:0;padding:10px 14px 10px 34px}ul.warn li{margin:2px 0}code{font-size:13px;overflow-wrap:anywhere}.bad{color:var(--bad)}";
+ul.warn{margin:0;padding:10px 14px 10px 34px}ul.warn li{margin:2px 0}code{font-size:13px;overflow-wrap:anywhere}\
+details{background:#fff;border:1px solid var(--line);border-radius:8px;margin:0 0 8px;padding:8px 14px}summary{cursor:pointer}\
+pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:8px 0 0;font-size:13px}.bad{color:var(--bad)}";
 
 /// Text inside of HTML.
 pub(super) fn escape(text: &str) -> String {
@@ -79,6 +81,13 @@ pub fn page(report: &Report) -> String {
         plots(&mut out, measured);
         tokens(&mut out, measured);
     }
+    if !report.prompts.is_empty() {
+        out.push_str("<h2>Briefs</h2><p class=\"sub\">What the agent is told. Nothing in them should speak of a text that is to be written.</p>");
+        for prompt in &report.prompts {
+            let (id, text) = (escape(&prompt.id), escape(&prompt.text));
+            let _ = write!(out, "<details><summary><code>{id}</code></summary><pre>{text}</pre></details>");
+        }
+    }
     if let Some(findings) = &report.import {
         import(&mut out, findings);
     }
@@ -95,8 +104,12 @@ fn tiles(out: &mut String, tiles: &[(String, &str)]) {
 }
 
 fn plot(out: &mut String, title: &str, unit: &str, spread: &Spread) {
+    // One bar over the whole width would look like a spread.
+    let alike = spread.count > 1 && spread.min >= spread.max;
     let small = if spread.count == 0 {
         "no values".to_owned()
+    } else if alike {
+        format!("all {} are {} {unit}", spread.count, number(spread.min))
     } else {
         format!(
             "median {}, 80 % in {} … {} {unit}",
@@ -105,7 +118,7 @@ fn plot(out: &mut String, title: &str, unit: &str, spread: &Spread) {
             number(spread.p90)
         )
     };
-    let picture = histogram(&spread.histogram, unit, title);
+    let picture = if alike { String::new() } else { histogram(&spread.histogram, unit, title) };
     let _ = write!(out, "<figure><figcaption>{title}</figcaption><small>{small}</small>{picture}</figure>");
 }
 
@@ -121,7 +134,7 @@ fn plots(out: &mut String, m: &Measured) {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let rows = [
         ("negative gaps".to_owned(), m.negative_gap_share, percent(m.negative_gap_share)),
-        ("words set".to_owned(), m.estimated_share, percent(m.estimated_share)),
+        ("interpolated".to_owned(), m.estimated_share, percent(m.estimated_share)),
         ("empty turns".to_owned(), m.unaligned_turn_share, percent(m.unaligned_turn_share)),
     ];
     let _ = write!(
@@ -137,7 +150,7 @@ fn plots(out: &mut String, m: &Measured) {
     let _ = write!(
         out,
         "<figure><figcaption>Clipping</figcaption><small>dialogues with samples at full scale</small><div class=\"tile\" \
-         style=\"border:0\"><b>{}</b></div></figure></div>",
+         style=\"border:0;padding:0\"><b>{}</b></div></figure></div>",
         m.clipped_dialogues
     );
 }

@@ -18,6 +18,8 @@ pub use numbers::{Histogram, Spread};
 
 /// Dialogues listed by name in each warning.
 const NAMED: usize = 10;
+/// Briefs that are shown.
+const SHOWN_PROMPTS: usize = 5;
 
 /// A report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,8 +34,20 @@ pub struct Report {
     pub import: Option<Findings>,
     /// What was measured; none when an import was refused.
     pub measured: Option<Measured>,
+    /// Some of the briefs, to be read: what is said to a generator of texts must not stand in them.
+    #[serde(default)]
+    pub prompts: Vec<Prompt>,
     /// What a reader should look at.
     pub warnings: Vec<String>,
+}
+
+/// The brief of a dialogue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prompt {
+    /// Record id.
+    pub id: String,
+    /// As it stands in the sidecar.
+    pub text: String,
 }
 
 /// Numbers over all dialogues.
@@ -150,6 +164,7 @@ impl Report {
             summary: Some(summary.clone()),
             import,
             measured: Some(measured),
+            prompts: prompts(facts),
             warnings,
         }
     }
@@ -163,9 +178,18 @@ impl Report {
             summary: None,
             import: Some(findings),
             measured: None,
+            prompts: Vec::new(),
             warnings: Vec::new(),
         }
     }
+}
+
+/// The first, the last and those between at even distances.
+fn prompts(facts: &[DialogueFacts]) -> Vec<Prompt> {
+    let briefed: Vec<_> = facts.iter().filter(|f| !f.text_prompt.trim().is_empty()).collect();
+    let shown = briefed.len().min(SHOWN_PROMPTS);
+    let at = |i: usize| briefed[i * (briefed.len() - 1) / (shown - 1).max(1)];
+    (0..shown).map(|i| Prompt { id: at(i).id.clone(), text: at(i).text_prompt.clone() }).collect()
 }
 
 fn measure(facts: &[DialogueFacts], tokenizer: Option<&str>) -> Measured {

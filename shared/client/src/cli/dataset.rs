@@ -11,13 +11,13 @@ use client::{ClientError, Result};
 use domain::UploadId;
 use domain::dataset::DatasetSpec;
 
-use super::{Context, WaitArgs, progress};
+use super::{Context, WaitArgs, archive, progress};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatasetCommand {
     /// Generate, speak, align and publish a dataset.
     Create {
-        /// Unique name.
+        /// Name; one that exists gets the next version.
         #[arg(long)]
         name: String,
         /// Domain pack.
@@ -57,7 +57,7 @@ pub(crate) enum DatasetCommand {
     },
     /// The newest datasets.
     List,
-    /// One dataset, by id or name.
+    /// One dataset, by id or name; `NAME@3` is its third version.
     Get {
         /// Id or name.
         dataset: String,
@@ -70,7 +70,7 @@ pub(crate) enum DatasetCommand {
 pub(crate) struct ImportArgs {
     /// Folder or archive.
     source: PathBuf,
-    /// Unique name; without it that of the source.
+    /// Name; without it that of the source. One that exists gets the next version.
     #[arg(long)]
     name: Option<String>,
     /// Label of the agent's words, e.g. SPEAKER_MAIN; without it the known labels are looked for.
@@ -111,7 +111,7 @@ pub(crate) async fn run(command: DatasetCommand, context: &Context) -> Result<()
         DatasetCommand::Get { dataset, wait } => (client.find_dataset(&dataset).await?, wait),
         DatasetCommand::List => {
             let list = client.datasets(50).await?;
-            context.out.table(&["id", "name", "state", "progress", "created_at"], &list.data);
+            context.out.table(&["id", "name", "version", "state", "progress", "created_at"], &list.data);
             return Ok(());
         }
     };
@@ -207,53 +207,11 @@ async fn pack(folder: &Path) -> Result<tempfile::NamedTempFile> {
 async fn export(dataset: &str, out: &Path, context: &Context) -> Result<()> {
     let client = context.client()?;
     let view = client.find_dataset(dataset).await?;
-    if out.exists() {
-        return Err(ClientError::Usage(format!("{} exists; name a path that does not", out.display())));
-    }
-    let as_archive = out.extension().is_some_and(|e| e == "tar");
-    let tar = if as_archive { out.to_owned() } else { beside(out, "tar.part") };
-    let bar = context.out.bar("export");
-    let written = client
-        .export_dataset(view.id, &tar, |done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
-        })
-        .await;
-    bar.finish_and_clear();
-    let bytes = written?;
-    if !as_archive {
-        let unpacked = unpack(&tar, out).await;
-        let _ = std::fs::remove_file(&tar);
-        unpacked?;
-    }
+    let bytes =
+        archive::fetch(&client, &format!("/v1/datasets/{}/export", view.id), &[], out, context).await?;
     let sha256 = view.summary.map(|s| s.content_sha256);
     context.out.show(&json!({ "dataset": view.id, "out": out, "bytes": bytes, "content_sha256": sha256 }));
     Ok(())
-}
-
-fn beside(out: &Path, end: &str) -> PathBuf {
-    let name = out.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    out.with_file_name(format!(".{name}.{end}"))
-}
-
-/// The archive's only folder becomes `out`, whole or not at all.
-async fn unpack(tar: &Path, out: &Path) -> Result<()> {
-    let (from, part, target) = (tar.to_owned(), beside(out, "part"), out.to_owned());
-    let shown = out.to_owned();
-    let unpacked = tokio::task::spawn_blocking(move || {
-        std::fs::create_dir_all(&part)?;
-        let done = (|| {
-            tar::Archive::new(std::fs::File::open(from)?).unpack(&part)?;
-            let inside = std::fs::read_dir(&part)?.next().transpose()?;
-            let inside = inside.ok_or_else(|| std::io::Error::other("the archive is empty"))?;
-            std::fs::rename(inside.path(), &target)
-        })();
-        std::fs::remove_dir_all(&part)?;
-        done
-    });
-    let unpacked =
-        unpacked.await.map_err(|e| ClientError::Usage(format!("cannot unpack the export: {e}")))?;
-    unpacked.map_err(|source| ClientError::File { path: shown.display().to_string(), source })
 }
 
 async fn report(dataset: &str, html: Option<&Path>, context: &Context) -> Result<()> {

@@ -1,14 +1,18 @@
 //! Arguments, dispatch and exit codes; one file for each group of commands.
 
+mod archive;
+mod bench;
 mod dataset;
 mod demo;
 mod doctor;
 mod evaluate;
 mod jobs;
+mod launch;
 mod model;
 mod models;
 mod output;
 mod progress;
+mod runs;
 mod session;
 mod train;
 
@@ -60,10 +64,10 @@ enum Command {
     #[command(subcommand)]
     Dataset(dataset::DatasetCommand),
     /// Start a training.
-    Train(train::TrainArgs),
+    Train(Box<train::TrainCommand>),
     /// Trainings.
     #[command(subcommand)]
-    Runs(train::RunsCommand),
+    Runs(runs::RunsCommand),
     /// Jobs: the units of work behind everything that takes long.
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
@@ -83,6 +87,9 @@ enum Command {
     /// Voices for the agent.
     #[command(subcommand)]
     Voices(models::VoicesCommand),
+    /// The speed of this machine, beside the published packages; needs no server.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Check that this machine can use the API.
     Doctor,
     /// Run the whole job on a tiny model: dataset, training, session, evaluation, comparison.
@@ -143,8 +150,8 @@ pub(crate) fn main() -> ExitCode {
 async fn dispatch(command: Command, context: &Context) -> Result<()> {
     match command {
         Command::Dataset(command) => dataset::run(command, context).await,
-        Command::Train(args) => train::train(args, context).await,
-        Command::Runs(command) => train::runs(command, context).await,
+        Command::Train(command) => train::command(*command, context).await,
+        Command::Runs(command) => runs::runs(command, context).await,
         Command::Jobs(command) => jobs::run(command, context).await,
         Command::Models(command) => models::registry(command, context).await,
         Command::Model(command) => model::local(command, context),
@@ -152,6 +159,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<()> {
         Command::Evaluate(args) => evaluate::evaluate(args, context).await,
         Command::Compare(args) => evaluate::compare(args, context).await,
         Command::Voices(models::VoicesCommand::List) => models::voices(context).await,
+        Command::Bench(command) => bench::bench(command),
         Command::Doctor => doctor::run(context).await,
         Command::Demo(args) => demo::run(args, context).await,
     }
@@ -180,6 +188,8 @@ mod tests {
             "ppx dataset export pharma out/pharma.tar",
             "ppx dataset report pharma --html report.html",
             "ppx train --dataset a --base tiny --steps 40 --wait --json",
+            "ppx train launch --nproc-per-node 2 --devices cuda:0,cuda:1",
+            "ppx train launch --nproc-per-node 8 --nnodes 2 --node-rank 1 --master-addr a -- trainer rank",
             "ppx runs metrics run_01938f6e0c3b7a54b1f2a0c4d5e6f708 --name train/loss",
             "ppx jobs events job_01938f6e0c3b7a54b1f2a0c4d5e6f708 -f",
             "ppx model init --preset tiny --seed 0 out",

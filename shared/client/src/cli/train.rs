@@ -1,14 +1,15 @@
-//! `ppx train` and `ppx runs`
+//! `ppx train`
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
 use client::{ClientError, Result};
-use domain::RunId;
+use domain::preflight::{Acknowledge, Preflight, Severity};
 use domain::run::TrainingSpec;
 
+use super::output::rounded;
 use super::{Context, WaitArgs, progress};
 
 #[derive(Debug, Args)]
@@ -43,6 +44,12 @@ pub(crate) struct TrainArgs {
     /// Seed of adapters and data order.
     #[arg(long)]
     seed: Option<u64>,
+    /// Only check data, base, settings, memory and disk; starts nothing, exit code 1 when there is an error.
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
+    /// Accept warnings of the check: codes separated by commas, or `all`.
+    #[arg(long, value_name = "CODES", value_delimiter = ',')]
+    acknowledge: Vec<String>,
     #[command(flatten)]
     wait: WaitArgs,
 }
@@ -76,52 +83,82 @@ impl TrainArgs {
     }
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum RunsCommand {
-    /// The newest trainings.
-    List,
-    /// One training.
-    Get {
-        /// Id.
-        run: RunId,
-    },
-    /// Numbers of a training, step by step.
-    Metrics {
-        /// Id.
-        run: RunId,
-        /// One metric, e.g. `train/loss`; all without it.
-        #[arg(long, default_value = "")]
-        name: String,
-    },
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct TrainCommand {
+    #[command(subcommand)]
+    command: Option<LocalCommand>,
+    #[command(flatten)]
+    start: Option<TrainArgs>,
 }
 
-pub(crate) async fn train(args: TrainArgs, context: &Context) -> Result<()> {
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum LocalCommand {
+    /// Start the processes of a training on this machine.
+    Launch(super::launch::LaunchArgs),
+}
+
+pub(crate) async fn command(command: TrainCommand, context: &Context) -> Result<()> {
+    match (command.command, command.start) {
+        (Some(LocalCommand::Launch(args)), _) => super::launch::launch(args, context).await,
+        (None, Some(args)) => train(args, context).await,
+        (None, None) => Err(ClientError::Usage("--dataset and --base are needed".into())),
+    }
+}
+
+async fn train(args: TrainArgs, context: &Context) -> Result<()> {
     let client = context.client()?;
     let spec = args.spec()?;
     let dataset = client.find_dataset(&args.dataset).await?;
     let name = args.name.clone().unwrap_or_else(|| {
         format!("{}-{}-{}", dataset.name, args.base, chrono::Utc::now().format("%Y%m%d-%H%M%S"))
     });
-    let run = client.create_run(&name, dataset.id, &args.base, &json!(spec)).await?;
+    if args.dry_run {
+        let report = client.check_run(&name, dataset.id, &args.base, &json!(spec)).await?;
+        show(&report, context);
+        let errors = report.findings.iter().filter(|f| f.severity == Severity::Error).count();
+        return if report.passed { Ok(()) } else { Err(ClientError::Preflight { errors }) };
+    }
+    let acknowledge = match &args.acknowledge[..] {
+        [all] if all == "all" => Acknowledge::All(true),
+        codes => Acknowledge::Codes(codes.to_vec()),
+    };
+    let run = client.create_run(&name, dataset.id, &args.base, &json!(spec), &acknowledge).await?;
     let run =
         if args.wait.wait { progress::training(context, &run, &args.wait.options()).await? } else { run };
     context.out.show(&run);
     Ok(())
 }
 
-pub(crate) async fn runs(command: RunsCommand, context: &Context) -> Result<()> {
-    let client = context.client()?;
-    match command {
-        RunsCommand::List => {
-            let list = client.training_runs(50).await?;
-            context.out.table(&["id", "name", "state", "model_id", "created_at"], &list.data);
-        }
-        RunsCommand::Get { run } => context.out.show(&client.training_run(run).await?),
-        RunsCommand::Metrics { run, name } => {
-            let rows: Vec<Value> =
-                client.run_metrics(run, &name).await?.data.iter().map(|p| json!(p)).collect();
-            context.out.table(&["step", "name", "value"], &rows);
-        }
+/// The findings as a table, then the numbers.
+fn show(report: &Preflight, context: &Context) {
+    if context.out.is_json() {
+        return context.out.show(report);
     }
-    Ok(())
+    context.out.table(&["severity", "code", "pointer", "detail"], &report.findings);
+    for (title, numbers) in
+        [("data", json!(report.data)), ("schedule", json!(report.schedule)), ("disk", json!(report.disk))]
+    {
+        let Value::Object(fields) = numbers else { continue };
+        context.out.line(&format!("\n{title}"));
+        let rows: Vec<Value> =
+            fields.iter().map(|(name, value)| json!({ "name": name, "value": rounded(value) })).collect();
+        context.out.table(&["name", "value"], &rows);
+    }
+    let devices = report.memory.iter().flat_map(|m| &m.devices);
+    let rows: Vec<Value> = devices
+        .map(|d| {
+            let proposal = d.proposal.map(|p| {
+                json!({ "batch_size": p.batch_size,
+                "num_microbatches": p.num_microbatches, "duration_sec": p.duration_sec })
+            });
+            let needed = report.memory.as_ref().map(|m| rounded(&json!(m.total_gib)));
+            json!({ "device": d.device, "usable_gib": d.usable_gib, "needed_gib": needed, "fits": d.fits,
+                "proposal": proposal })
+        })
+        .collect();
+    if !rows.is_empty() {
+        context.out.line("\nmemory");
+        context.out.table(&["device", "usable_gib", "needed_gib", "fits", "proposal"], &rows);
+    }
 }

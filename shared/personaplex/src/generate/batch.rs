@@ -86,8 +86,9 @@ impl LmBatch {
     /// An empty batch of `slots` slots. Takes the memory of all full windows at once (0.5 MiB a row and slot for the 7B).
     ///
     /// # Errors
-    /// When graphs are asked for and the model is not on CUDA.
+    /// When graphs are asked for and the model is not on CUDA, or the model's layers are streamed.
     pub fn new(lm: &Lm, slots: usize, options: BatchOptions) -> Result<Self, PersonaplexError> {
+        lm.refuse_streamed("generation")?;
         if options.graphs && !lm.device.is_cuda() {
             return Err(nn::NnError::NotOnCuda { what: "a CUDA graph", device: lm.device }.into());
         }
@@ -203,6 +204,7 @@ impl Lm {
         prefix: &Prefix,
         sampler: Sampler,
     ) -> Result<(), PersonaplexError> {
+        self.refuse_streamed("generation")?;
         if slot >= batch.slots.len() {
             return Err(PersonaplexError::SlotClosed { slot });
         }

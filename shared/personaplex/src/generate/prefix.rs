@@ -87,7 +87,7 @@ impl Lm {
         let _span = tracing::debug_span!("lm.prefill", rows = fed).entered();
         let mut layers = Vec::new();
         let hidden = tch::no_grad(|| {
-            (fed > 0).then(|| {
+            let last = (fed > 0).then(|| -> Result<Tensor, PersonaplexError> {
                 let rows = self.embeddings.rows(&history.rows()[embedded..fed.max(embedded)]);
                 let x = match &prompt.embeddings {
                     None => rows,
@@ -98,10 +98,11 @@ impl Lm {
                 };
                 let hidden = self.temporal.prefill(&x, |k, v| {
                     layers.push((k.squeeze_dim(0).contiguous(), v.squeeze_dim(0).contiguous()));
-                });
-                hidden.narrow(1, fed as i64 - 1, 1).copy()
-            })
-        });
+                })?;
+                Ok(hidden.narrow(1, fed as i64 - 1, 1).copy())
+            });
+            last.transpose()
+        })?;
         Ok(Prefix { layers, hidden, history, order, frames, fed })
     }
 

@@ -5,6 +5,7 @@ use tch::{Kind, Tensor};
 
 use super::{Lm, delays};
 use crate::PersonaplexError;
+use crate::lora::Trained;
 use crate::loss::{LossMetrics, LossWeights, Targets, target_loss};
 
 /// How a training pass trades memory for time, and what it adds to the loss.
@@ -53,7 +54,8 @@ impl Lm {
     /// Forward and backward of one micro-batch; gradients are added to those of [`Lm::trainable`].
     ///
     /// # Errors
-    /// As [`Lm::forward_train`].
+    /// As [`Lm::forward_train`]; when streamed layers shall be kept; when there is no base to diverge from; what the
+    /// source of streamed layers reports, with some gradients added already.
     pub fn backward(
         &self,
         codes: &Tensor,
@@ -65,37 +67,41 @@ impl Lm {
         let _span = tracing::debug_span!("lm.backward", batch = b, frames = t).entered();
         let codes = codes.to_device(self.device).to_kind(Kind::Int64);
         let rows = delays::to_rows(&codes, &self.config.delays, &self.initial_ids());
-        let base = (options.kl_base_weight > 0.0).then(|| self.base_hidden(&rows));
+        let layers = self.temporal.layers.len();
+        let recomputed = options.recompute_layers.min(layers);
+        if recomputed < layers {
+            self.refuse_streamed("keeping the values of a layer")?;
+        }
+        let base = (options.kl_base_weight > 0.0).then(|| self.base_hidden(&rows)).transpose()?;
         let input = self.noisy_input(&rows, options.neftune_alpha);
         let trained_input = input.requires_grad();
         let whole = self.temporal.whole(t, self.device);
-        let (recomputed, kept) =
-            self.temporal.layers.split_at(options.recompute_layers.min(self.temporal.layers.len()));
         let mut x = input.shallow_clone();
-        let mut inputs = Vec::with_capacity(recomputed.len());
-        tch::no_grad(|| {
+        let mut inputs = Vec::with_capacity(recomputed);
+        tch::no_grad(|| -> Result<(), PersonaplexError> {
             x = x.detach();
-            for layer in recomputed {
+            for l in 0..recomputed {
                 inputs.push(x.shallow_clone());
-                x = layer.forward(&x, &whole).0;
+                x = self.temporal.layer(l)?.forward(&x, &whole).0;
             }
-        });
+            Ok(())
+        })?;
         // Frozen input vectors need no gradient; what comes after a recomputed layer must hand one back to it.
         let start = if inputs.is_empty() && !trained_input { x } else { leaf(&x) };
-        let end = kept.iter().fold(start.shallow_clone(), |x, layer| layer.forward(&x, &whole).0);
+        let end = self.temporal.rest(recomputed, &start, &whole)?;
         let slices = Slices { lm: self, rows: &rows, base, kl: options.kl_base_weight * scale.kl };
         let (sums, mut gradient) = slices.backward(&end, &codes, weights, scale, options.slice_rows);
-        if !kept.is_empty() {
+        if recomputed < layers {
             push_back(&end, &gradient);
             if start.requires_grad() {
                 gradient = start.grad();
             }
         }
         drop((start, end));
-        for (i, layer) in recomputed.iter().enumerate().rev() {
+        for l in (0..recomputed).rev() {
             let x = inputs.pop().expect("one input a layer");
-            let x = if i == 0 && !trained_input { x } else { leaf(&x) };
-            push_back(&layer.forward(&x, &whole).0, &gradient);
+            let x = if l == 0 && !trained_input { x } else { leaf(&x) };
+            push_back(&self.temporal.layer(l)?.forward(&x, &whole).0, &gradient);
             if x.requires_grad() {
                 gradient = x.grad();
             }
@@ -122,7 +128,7 @@ impl Lm {
             let rows = delays::to_rows(&codes, &self.config.delays, &self.initial_ids());
             let x = self.embeddings.forward(&rows.narrow(2, 0, codes.size()[2]));
             let whole = self.temporal.whole(codes.size()[2], self.device);
-            let end = self.temporal.layers.iter().fold(x, |x, layer| layer.forward(&x, &whole).0);
+            let end = self.temporal.rest(0, &x, &whole)?;
             let slices = Slices { lm: self, rows: &rows, base: None, kl: 0.0 };
             Ok(slices.sums(&end, &codes, weights, slice_rows))
         })
@@ -141,11 +147,14 @@ impl Lm {
     }
 
     /// Hidden states `[N, dim]` of the model without its adapters.
-    fn base_hidden(&self, rows: &Tensor) -> Tensor {
+    fn base_hidden(&self, rows: &Tensor) -> Result<Tensor, PersonaplexError> {
+        if self.trained == Trained::Everything {
+            return Err(PersonaplexError::WholeModel { what: "a divergence from the base" });
+        }
         tch::no_grad(|| {
             nn::without_adapters(|| {
                 let x = self.embeddings.forward(&rows.narrow(2, 0, rows.size()[2] - 1));
-                self.temporal.forward(&x, |_, _| ()).reshape([-1, self.config.dim])
+                Ok(self.temporal.forward(&x, |_, _| ())?.reshape([-1, self.config.dim]))
             })
         })
     }

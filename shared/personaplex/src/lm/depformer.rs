@@ -1,9 +1,10 @@
-use nn::{Checkpoint, Mask, RmsNorm, StepLinear, attention, lookup, merge_heads, silu_gate, split_qkv};
+use nn::{Checkpoint, Mask, RmsNorm, StepLinear, attention, merge_heads, silu_gate, split_qkv};
 use tch::Tensor;
 use weights::LmConfig;
 
 use super::EPS;
-use crate::PersonaplexError;
+use super::table::Table;
+use crate::{Param, PersonaplexError};
 
 /// One depformer layer (`depformer.layers.{l}`): norms shared by the steps, every linear per step.
 pub(crate) struct Layer {
@@ -19,9 +20,9 @@ pub(crate) struct Layer {
 pub(crate) struct Depformer {
     /// `depformer_in.{s}`.
     pub(crate) input: StepLinear,
-    text_emb: Tensor,
+    pub(crate) text_emb: Table,
     /// `depformer_emb.{j}` embeds codebook j as input of step j + 1.
-    audio_emb: Vec<Tensor>,
+    pub(crate) audio_emb: Vec<Table>,
     pub(crate) layers: Vec<Layer>,
     /// `linears.{s}`.
     pub(crate) output: StepLinear,
@@ -79,11 +80,11 @@ impl Depformer {
     pub(crate) fn load(file: &Checkpoint, c: &LmConfig) -> Result<Self, PersonaplexError> {
         let (steps, dim) = (c.dep_q, c.depformer_dim);
         let audio_emb = (0..steps - 1)
-            .map(|j| file.get(&format!("depformer_emb.{j}.weight")))
+            .map(|j| Table::load(file, &format!("depformer_emb.{j}.weight")))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             input: StepLinear::new(file.stack(steps, |s| format!("depformer_in.{s}.weight"))?),
-            text_emb: file.get("depformer_text_emb.weight")?,
+            text_emb: Table::load(file, "depformer_text_emb.weight")?,
             audio_emb,
             layers: (0..c.depformer_num_layers)
                 .map(|l| Layer::load(file, l, steps, dim))
@@ -94,12 +95,30 @@ impl Depformer {
         })
     }
 
+    /// Every tensor but the embedding tables, under its published name.
+    pub(crate) fn parameters(&self) -> Vec<Param> {
+        let mut all = vec![Param::of("depformer_in.*.weight", &self.input.weight)];
+        for (l, layer) in self.layers.iter().enumerate() {
+            let tensors = [
+                ("norm1.alpha", layer.norm1.scale()),
+                ("self_attn.in_proj_weight", &layer.in_proj.weight),
+                ("self_attn.out_proj.weight", &layer.out_proj.weight),
+                ("norm2.alpha", layer.norm2.scale()),
+                ("gating.*.linear_in.weight", &layer.linear_in.weight),
+                ("gating.*.linear_out.weight", &layer.linear_out.weight),
+            ];
+            all.extend(tensors.map(|(name, t)| Param::of(format!("depformer.layers.{l}.{name}"), t)));
+        }
+        all.push(Param::of("linears.*.weight", &self.output.weight));
+        all
+    }
+
     /// Logits of every codebook given the rows' own values (teacher forcing): hidden `[N, dim]` and rows `[N, 17]`
     /// give `[S, N, V]`.
     pub(crate) fn forward_all(&self, hidden: &Tensor, rows: &Tensor) -> Tensor {
-        let mut inputs = vec![lookup(&self.text_emb, &rows.select(1, 0))];
+        let mut inputs = vec![self.text_emb.lookup(&rows.select(1, 0))];
         for (j, table) in self.audio_emb.iter().enumerate() {
-            inputs.push(lookup(table, &rows.select(1, 1 + j as i64)));
+            inputs.push(table.lookup(&rows.select(1, 1 + j as i64)));
         }
         let x = self.input.forward_shared(hidden) + Tensor::stack(&inputs, 0);
         let x = self.layers.iter().fold(x, |x, layer| layer.forward_all(&x, self.heads));
@@ -123,7 +142,7 @@ impl Depformer {
         let mut previous = text.shallow_clone();
         for step in 0..steps {
             let table = if step == 0 { &self.text_emb } else { &self.audio_emb[step as usize - 1] };
-            let mut x = self.input.forward_step(step, hidden) + lookup(table, &previous.unsqueeze(1));
+            let mut x = self.input.forward_step(step, hidden) + table.lookup(&previous.unsqueeze(1));
             for (layer, cache) in self.layers.iter().zip(&caches) {
                 x = layer.forward_step(step, &x, self.heads, cache);
             }

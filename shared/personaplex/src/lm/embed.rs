@@ -1,33 +1,35 @@
-use nn::{Checkpoint, lookup};
+use nn::Checkpoint;
 use tch::Tensor;
 use weights::LmConfig;
 
+use super::table::Table;
 use crate::{Frame, PersonaplexError};
 
 /// Input tables of the 17 streams (`emb.*`, `text_emb`).
 pub(crate) struct Embeddings {
-    text: Tensor,
-    audio: Vec<Tensor>,
+    pub(crate) text: Table,
+    pub(crate) audio: Vec<Table>,
 }
 
 impl Embeddings {
     pub(crate) fn load(file: &Checkpoint, config: &LmConfig) -> Result<Self, PersonaplexError> {
-        let audio =
-            (0..config.n_q).map(|k| file.get(&format!("emb.{k}.weight"))).collect::<Result<_, _>>()?;
-        Ok(Self { text: file.get("text_emb.weight")?, audio })
+        let audio = (0..config.n_q)
+            .map(|k| Table::load(file, &format!("emb.{k}.weight")))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { text: Table::load(file, "text_emb.weight")?, audio })
     }
 
     /// Summed input vectors of rows `[B, 17, T] -> [B, T, dim]`. Audio tables first, text last: in bf16 the order counts.
     pub(crate) fn forward(&self, rows: &Tensor) -> Tensor {
         let mut sum: Option<Tensor> = None;
         for (k, table) in self.audio.iter().enumerate() {
-            let x = lookup(table, &rows.select(1, 1 + k as i64));
+            let x = table.lookup(&rows.select(1, 1 + k as i64));
             sum = Some(match sum {
                 None => x,
                 Some(s) => s + x,
             });
         }
-        let text = lookup(&self.text, &rows.select(1, 0));
+        let text = self.text.lookup(&rows.select(1, 0));
         match sum {
             None => text,
             Some(s) => s + text,
@@ -37,6 +39,8 @@ impl Embeddings {
     /// As [`Embeddings::forward`] for rows known on the host: `[1, n, dim]`.
     pub(crate) fn rows(&self, rows: &[Frame]) -> Tensor {
         let ids: Vec<i64> = (0..17).flat_map(|k| rows.iter().map(move |r| i64::from(r[k]))).collect();
-        self.forward(&Tensor::from_slice(&ids).view([1, 17, rows.len() as i64]).to_device(self.text.device()))
+        self.forward(
+            &Tensor::from_slice(&ids).view([1, 17, rows.len() as i64]).to_device(self.text.base().device()),
+        )
     }
 }

@@ -6,7 +6,8 @@ use tch::{Device, Kind, Tensor};
 use weights::LmConfig;
 
 use super::EPS;
-use crate::PersonaplexError;
+use super::stream::Stream;
+use crate::{Param, PersonaplexError};
 
 /// One layer of the temporal transformer (`transformer.layers.{l}`).
 pub(crate) struct Layer {
@@ -24,6 +25,8 @@ pub(crate) struct Layer {
 /// The temporal transformer and its final norm.
 pub(crate) struct Temporal {
     pub(crate) layers: Vec<Layer>,
+    /// Where the layers' linears come from when they are not resident.
+    stream: Option<Stream>,
     out_norm: RmsNorm,
     rope: Rope,
     heads: i64,
@@ -53,6 +56,20 @@ impl Layer {
         })
     }
 
+    /// The linears in the order of their flat tensor ([`super::LayerSource`]).
+    fn weights(&self) -> [&Tensor; 4] {
+        [&self.in_proj.weight, &self.out_proj.weight, &self.linear_in.weight, &self.linear_out.weight]
+    }
+
+    pub(crate) fn weights_mut(&mut self) -> [&mut Tensor; 4] {
+        [
+            &mut self.in_proj.weight,
+            &mut self.out_proj.weight,
+            &mut self.linear_in.weight,
+            &mut self.linear_out.weight,
+        ]
+    }
+
     /// Rotated queries and keys, and values: `[B, T, dim]` to three of `[B, H, T, D]`.
     fn project(&self, x: &Tensor, rope: &RopeTable) -> (Tensor, Tensor, Tensor) {
         split_rotated(&self.in_proj.forward(&self.norm1.forward_as(x, self.kind)), self.heads, rope)
@@ -80,10 +97,24 @@ fn wide(x: &Tensor) -> Tensor {
 }
 
 impl Temporal {
-    pub(crate) fn load(file: &Checkpoint, c: &LmConfig) -> Result<Self, PersonaplexError> {
+    /// With a stream no more than one layer's linears are on the device at a time.
+    pub(crate) fn load(
+        file: &Checkpoint,
+        c: &LmConfig,
+        mut stream: Option<Stream>,
+    ) -> Result<Self, PersonaplexError> {
         let width = c.dim / c.num_heads;
+        let mut layers = Vec::new();
+        for l in 0..c.num_layers {
+            let mut layer = Layer::load(file, l, c.num_heads)?;
+            if let Some(stream) = &mut stream {
+                stream.adopt(l as usize, &mut layer)?;
+            }
+            layers.push(layer);
+        }
         Ok(Self {
-            layers: (0..c.num_layers).map(|l| Layer::load(file, l, c.num_heads)).collect::<Result<_, _>>()?,
+            layers,
+            stream,
             out_norm: RmsNorm::new(&file.get("out_norm.alpha")?, EPS),
             rope: Rope::new(width, c.max_period, file.device()),
             heads: c.num_heads,
@@ -93,21 +124,82 @@ impl Temporal {
         })
     }
 
+    /// Lets go of resident linears.
+    pub(crate) fn stream(&mut self, mut stream: Stream) -> Result<(), PersonaplexError> {
+        for (l, layer) in self.layers.iter_mut().enumerate() {
+            stream.adopt(l, layer)?;
+        }
+        self.stream = Some(stream);
+        Ok(())
+    }
+
+    pub(crate) fn is_streamed(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// A layer whose weights are there, until another is asked for.
+    pub(crate) fn layer(&self, l: usize) -> Result<&Layer, PersonaplexError> {
+        if let Some(stream) = &self.stream {
+            stream.hold(l)?;
+        }
+        Ok(&self.layers[l])
+    }
+
+    /// See [`super::Lm::layer_weights`].
+    pub(crate) fn layer_weights(&self, l: usize) -> Result<Vec<Tensor>, PersonaplexError> {
+        Ok(self.layer(l)?.weights().into_iter().map(Tensor::shallow_clone).collect())
+    }
+
+    /// Every tensor under its published name.
+    pub(crate) fn parameters(&self) -> Vec<Param> {
+        let mut all = Vec::new();
+        for (l, layer) in self.layers.iter().enumerate() {
+            let tensors = [
+                ("norm1.alpha", layer.norm1.scale()),
+                ("self_attn.in_proj_weight", &layer.in_proj.weight),
+                ("self_attn.out_proj.weight", &layer.out_proj.weight),
+                ("norm2.alpha", layer.norm2.scale()),
+                ("gating.linear_in.weight", &layer.linear_in.weight),
+                ("gating.linear_out.weight", &layer.linear_out.weight),
+            ];
+            all.extend(tensors.map(|(name, t)| Param::of(format!("transformer.layers.{l}.{name}"), t)));
+        }
+        all.push(Param::of("out_norm.alpha", self.out_norm.scale()));
+        all
+    }
+
+    /// Output of the layers `from..` for a whole sequence, before the final norm: `[B, T, dim] -> [B, T, dim]`.
+    pub(crate) fn rest(&self, from: usize, x: &Tensor, whole: &Whole) -> Result<Tensor, PersonaplexError> {
+        let mut x = x.shallow_clone();
+        for l in from..self.layers.len() {
+            x = self.layer(l)?.forward(&x, whole).0;
+        }
+        Ok(x)
+    }
+
     /// Hidden states of a whole sequence starting at row 0: `[B, T, dim] -> [B, T, dim]`. `keep` is shown the keys and
     /// values `[B, H, T, D]` of every layer in turn.
-    pub(crate) fn forward(&self, x: &Tensor, mut keep: impl FnMut(Tensor, Tensor)) -> Tensor {
+    pub(crate) fn forward(
+        &self,
+        x: &Tensor,
+        mut keep: impl FnMut(Tensor, Tensor),
+    ) -> Result<Tensor, PersonaplexError> {
         let whole = self.whole(x.size()[1], x.device());
         let mut x = x.shallow_clone();
-        for layer in &self.layers {
-            let (y, k, v) = layer.forward(&x, &whole);
+        for l in 0..self.layers.len() {
+            let (y, k, v) = self.layer(l)?.forward(&x, &whole);
             x = y;
             keep(k, v);
         }
-        self.normed(&x)
+        Ok(self.normed(&x))
     }
 
     /// As [`Temporal::forward`] with the sums of [`Temporal::step`]: what a stream would have after these rows.
-    pub(crate) fn prefill(&self, x: &Tensor, keep: impl FnMut(Tensor, Tensor)) -> Tensor {
+    pub(crate) fn prefill(
+        &self,
+        x: &Tensor,
+        keep: impl FnMut(Tensor, Tensor),
+    ) -> Result<Tensor, PersonaplexError> {
         self.forward(&wide(x), keep)
     }
 

@@ -18,12 +18,12 @@ pub struct TrainOutput {
 
 impl Lm {
     /// Full forward with teacher forcing (personaplex.md 1.5). `codes` `[B, 17, T]` i64, frame-aligned, -1 = absent:
-    /// a zero vector as input, masked as target. Differentiable in the adapters when gradients are on.
+    /// a zero vector as input, masked as target. Differentiable in what is trained when gradients are on.
     pub fn forward_train(&self, codes: &Tensor) -> Result<TrainOutput, PersonaplexError> {
         let (b, t) = self.check_codes(codes)?;
         let _span = tracing::debug_span!("lm.forward_train", batch = b, frames = t).entered();
         let codes = codes.to_device(self.device).to_kind(tch::Kind::Int64);
-        let (rows, hidden) = self.rows_and_hidden(&codes);
+        let (rows, hidden) = self.rows_and_hidden(&codes)?;
         let text_logits = self.text_logits(&hidden);
         let targets = rows.narrow(2, 1, t).transpose(1, 2).reshape([b * t, -1]); // [B*T, 17]
         let audio = self.depformer.forward_all(&hidden.reshape([b * t, self.config.dim]), &targets);
@@ -38,15 +38,19 @@ impl Lm {
     pub fn hidden_states(&self, codes: &Tensor) -> Result<Tensor, PersonaplexError> {
         self.check_codes(codes)?;
         let codes = codes.to_device(self.device).to_kind(tch::Kind::Int64);
-        Ok(self.rows_and_hidden(&codes).1)
+        Ok(self.rows_and_hidden(&codes)?.1)
     }
 
     /// Model rows `[B, 17, T + 1]` and the hidden states of all but the last.
-    fn rows_and_hidden(&self, codes: &Tensor) -> (Tensor, Tensor) {
+    fn rows_and_hidden(&self, codes: &Tensor) -> Result<(Tensor, Tensor), PersonaplexError> {
         let rows = delays::to_rows(codes, &self.config.delays, &self.initial_ids());
         let x = self.embeddings.forward(&rows.narrow(2, 0, codes.size()[2]));
-        let hidden = self.temporal.forward(&x, |_, _| ());
-        (rows, hidden)
+        let hidden = self.temporal.forward(&x, |_, _| ())?;
+        if hidden.requires_grad() {
+            // The graph would hold weights that have been overwritten since.
+            self.refuse_streamed("a differentiable pass over all layers at once")?;
+        }
+        Ok((rows, hidden))
     }
 
     /// Where `codes` `[B, 17, T]` hold targets: text `[B, T]` and audio `[B, 16, T]`.

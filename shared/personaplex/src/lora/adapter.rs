@@ -9,9 +9,11 @@ use weights::lora::{
 };
 use weights::{Dtype, LmConfig};
 
+use super::Param;
 use crate::PersonaplexError;
 
-/// Adapter tensors apart from a model, by kyutai's names, one pair per linear and depformer step.
+/// Adapter tensors apart from a model, by kyutai's names, one pair per linear and depformer step, and the embedding tables
+/// if they were trained.
 #[derive(Debug)]
 pub struct Adapter {
     config: LoraConfig,
@@ -20,12 +22,14 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// Copies pairs off a model.
+    /// Copies pairs and trained tables off a model.
     pub(super) fn collect<'a>(
         config: &LoraConfig,
         pairs: impl Iterator<Item = (&'a Site, &'a LoraPair)>,
+        tables: Vec<Param>,
     ) -> Self {
-        let mut tensors = BTreeMap::new();
+        let mut tensors: BTreeMap<String, Tensor> =
+            tables.into_iter().map(|t| (t.name, t.tensor.detach().copy())).collect();
         for (site, pair) in pairs {
             for step in 0..site.steps {
                 let module = site.module_of(step);
@@ -82,6 +86,14 @@ impl Adapter {
         &self.meta
     }
 
+    /// See [`AdapterMeta::check_base`]; `base_sha256` is [`weights::checkpoint_sha256`] of the model it goes on.
+    ///
+    /// # Errors
+    /// When the adapter names another base.
+    pub fn check_base(&self, base_sha256: &str) -> Result<bool, PersonaplexError> {
+        Ok(self.meta.check_base(base_sha256)?)
+    }
+
     /// Fails unless the adapter has exactly the tensors that `lm` needs.
     pub(super) fn check(&self, lm: &LmConfig) -> Result<(), PersonaplexError> {
         let wanted = adapter_inventory(lm, &self.config);
@@ -101,6 +113,11 @@ impl Adapter {
             }
             .into()),
         }
+    }
+
+    /// A trained embedding table by name; [`Adapter::check`] was passed.
+    pub(super) fn table(&self, name: &str) -> &Tensor {
+        &self.tensors[name]
     }
 
     /// A `[S, rank, in]` and B `[S, out, rank]` of a site.

@@ -7,3 +7,14 @@ mod inject;
 pub use adapter::Adapter;
 pub use inject::Param;
 pub use weights::lora::{AdapterMeta, LoraConfig};
+
+/// What is trained of a model, or was.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Trained {
+    #[default]
+    Nothing,
+    /// Adapters, and with [`LoraConfig::embeddings`] the embedding tables.
+    Adapters(LoraConfig),
+    /// Every tensor: full fine-tuning.
+    Everything,
+}

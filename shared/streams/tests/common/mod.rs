@@ -1,5 +1,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod dialogues;
+
 use std::path::PathBuf;
 
 use serde_json::Value;

@@ -3,9 +3,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::names::PEFT_PREFIX;
-use super::{LoraConfig, LoraError, Site, sites};
-use crate::{LmConfig, WeightsError};
+use super::names::plain;
+use super::{LoraConfig, LoraError, Site, embedding_tables, sites};
+use crate::{LmConfig, TensorSpec, WeightsError};
 
 /// Configuration of the reference layout: the model's sizes and the adapter's rank and scaling.
 pub const KYUTAI_CONFIG_FILE: &str = "config.json";
@@ -38,6 +38,8 @@ pub(super) struct Declared {
     pub disagreements: Vec<String>,
     /// PEFT's list of module names or suffixes, when it gives one.
     pub targets: Option<Vec<String>>,
+    /// PEFT's list of modules that are stored whole; `None` where a configuration does not speak of them.
+    pub saved: Option<Vec<String>>,
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, LoraError> {
@@ -73,7 +75,7 @@ pub(super) fn read_kyutai(path: &Path, lm: &LmConfig) -> Result<Declared, LoraEr
             disagreements.push(format!("{key} is {found}, the model's is {}", wanted[key]));
         }
     }
-    Ok(Declared { rank, scaling, disagreements, targets: None })
+    Ok(Declared { rank, scaling, disagreements, targets: None, saved: None })
 }
 
 /// The reference layout's configuration: what its server hands to the model's constructor.
@@ -133,8 +135,6 @@ impl PeftConfig {
         for (key, map) in [("rank_pattern", &self.rank_pattern), ("alpha_pattern", &self.alpha_pattern)] {
             refuse(map.as_ref().is_some_and(|m| !m.is_empty()), format!("{key} differs per module"));
         }
-        let saved = self.modules_to_save.as_deref().unwrap_or_default();
-        refuse(!saved.is_empty(), format!("modules_to_save holds {saved:?}"));
         out
     }
 }
@@ -151,6 +151,7 @@ pub(super) fn read_peft(path: &Path) -> Result<Declared, LoraError> {
         scaling: config.lora_alpha / divisor,
         disagreements: config.unusable(),
         targets,
+        saved: Some(config.modules_to_save.unwrap_or_default()),
     })
 }
 
@@ -159,6 +160,8 @@ pub(super) fn read_peft(path: &Path) -> Result<Declared, LoraError> {
 pub(super) fn peft_json(lm: &LmConfig, lora: &LoraConfig) -> Value {
     let all = sites(lm, lora.skip_depformer);
     let modules: Vec<String> = all.iter().flat_map(|s| (0..s.steps).map(|step| s.module_of(step))).collect();
+    let tables = embedding_tables(lm);
+    let saved: Vec<&str> = tables.iter().map(|t| module_of_table(&t.name)).collect();
     json!({
         "peft_type": "LORA",
         "task_type": null,
@@ -172,7 +175,7 @@ pub(super) fn peft_json(lm: &LmConfig, lora: &LoraConfig) -> Value {
         "lora_dropout": 0.0,
         "fan_in_fan_out": false,
         "init_lora_weights": true,
-        "modules_to_save": null,
+        "modules_to_save": lora.embeddings.then_some(saved),
     })
 }
 
@@ -183,15 +186,43 @@ pub(super) fn check_targets(targets: &[String], sites: &[Site], disagreements: &
         .iter()
         .flat_map(|s| (0..s.steps).map(|step| vec![s.module_of(step), stacked_name(s)]))
         .collect();
-    let hits = |target: &str, name: &str| {
-        let target = target.strip_prefix(PEFT_PREFIX).unwrap_or(target);
-        name == target || name.strip_suffix(target).is_some_and(|rest| rest.ends_with('.'))
-    };
     for target in targets.iter().filter(|t| !names.iter().flatten().any(|n| hits(t, n))) {
         disagreements.push(format!("target module {target:?} has no adapter in the file"));
     }
     for module in names.iter().filter(|all| !all.iter().any(|n| targets.iter().any(|t| hits(t, n)))) {
         disagreements.push(format!("{} is adapted but no target module", module[0]));
+    }
+}
+
+/// PEFT takes a whole name or its end after a dot.
+fn hits(target: &str, name: &str) -> bool {
+    let target = plain(target);
+    name == target || name.strip_suffix(target).is_some_and(|rest| rest.ends_with('.'))
+}
+
+fn module_of_table(tensor: &str) -> &str {
+    tensor.strip_suffix(".weight").unwrap_or(tensor)
+}
+
+/// Compares PEFT's list of modules stored whole with the embedding tables, of which the file has all or none.
+pub(super) fn check_saved(
+    saved: &[String],
+    tables: &[TensorSpec],
+    has: bool,
+    disagreements: &mut Vec<String>,
+) {
+    let names: Vec<&str> = tables.iter().map(|t| module_of_table(&t.name)).collect();
+    // `emb` stands for the list of tables `emb.0`, `emb.1` and so on.
+    let covers = |target: &str, name: &str| {
+        let inside = |list: &str| name.strip_prefix(list).is_some_and(|rest| rest.starts_with('.'));
+        hits(target, name) || inside(plain(target))
+    };
+    for target in saved.iter().filter(|t| !has || !names.iter().any(|n| covers(t, n))) {
+        disagreements
+            .push(format!("modules_to_save has {target:?}, which is no embedding table of the file"));
+    }
+    for name in names.iter().filter(|n| has && !saved.iter().any(|t| covers(t, n))) {
+        disagreements.push(format!("{name} is in the file but not in modules_to_save"));
     }
 }
 

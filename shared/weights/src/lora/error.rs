@@ -18,8 +18,10 @@ pub enum LoraError {
     Layout { path: PathBuf, found: String },
     #[error("{path} is not an adapter of this model: {report}")]
     Adapter { path: PathBuf, report: Box<AdapterReport> },
-    #[error("the adapter was trained on base {wanted}, this base is {found}")]
+    #[error("it was trained on base {wanted}, this base is {found}")]
     WrongBase { wanted: String, found: String },
+    #[error("{path} is no checkpoint of full fine-tuning: its header does not say so")]
+    NotTrained { path: PathBuf },
     #[error("merging {name}: relative error {error:.2e} is above {limit:.0e}")]
     MergeMismatch { name: String, error: f64, limit: f64 },
 }

@@ -2,10 +2,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use super::config::{Declared, KYUTAI_CONFIG_FILE, PEFT_CONFIG_FILE, check_targets, read_kyutai, read_peft};
-use super::names::{Modules, Target, reaches_depformer};
-use super::{AdapterMeta, AdapterReport, FORMAT_VERSION, Half, Layout, LoraConfig, LoraError, Site, sites};
-use crate::{Dtype, LmConfig, SafetensorsFile, WeightsError};
+use super::config::{
+    Declared, KYUTAI_CONFIG_FILE, PEFT_CONFIG_FILE, check_saved, check_targets, read_kyutai, read_peft,
+};
+use super::names::{Modules, Target, plain, reaches_depformer};
+use super::{
+    AdapterMeta, AdapterReport, FORMAT_VERSION, Half, Layout, LoraConfig, LoraError, Site, embedding_tables,
+    sites,
+};
+use crate::{Dtype, LmConfig, SafetensorsFile, TensorEntry, TensorSpec, WeightsError};
 
 /// Tensors of the reference layout.
 pub const KYUTAI_FILE: &str = "lora.safetensors";
@@ -35,19 +40,32 @@ impl AdapterFile {
 
     /// Opens one file whose rank and scaling are known from elsewhere.
     pub fn open_file(path: &Path, lm: &LmConfig, rank: i64, scaling: f64) -> Result<Self, LoraError> {
-        Self::read(path, lm, Declared { rank, scaling, disagreements: Vec::new(), targets: None })
+        Self::read(
+            path,
+            lm,
+            Declared { rank, scaling, disagreements: Vec::new(), targets: None, saved: None },
+        )
     }
 
     fn read(path: &Path, lm: &LmConfig, declared: Declared) -> Result<Self, LoraError> {
         let file = SafetensorsFile::open(path)?;
         let skip_depformer = !reaches_depformer(file.tensors().map(|(name, _)| name));
-        let mut config = LoraConfig { rank: declared.rank, scaling: declared.scaling, skip_depformer };
+        let tables = embedding_tables(lm);
+        let is_table = |name: &str| tables.iter().any(|t| t.name == plain(name));
+        let said = file.metadata().get("embeddings").is_some_and(|v| v == "true");
+        let embeddings = said || file.tensors().any(|(name, _)| is_table(name));
+        let mut config =
+            LoraConfig { rank: declared.rank, scaling: declared.scaling, skip_depformer, embeddings };
         config.validate()?;
         let sites = sites(lm, skip_depformer);
         let mut reader =
             Reader { rank: config.rank, report: AdapterReport::default(), parts: BTreeMap::new() };
         reader.report.disagreements = declared.disagreements;
-        let dtype = reader.tensors(&file, &sites);
+        let dtype = reader.tensors(&file, &sites, &tables);
+        reader.missing(&sites, if embeddings { &tables } else { &[] });
+        if let Some(saved) = &declared.saved {
+            check_saved(saved, &tables, embeddings, &mut reader.report.disagreements);
+        }
         if let Some(targets) = &declared.targets {
             check_targets(targets, &sites, &mut reader.report.disagreements);
         }
@@ -69,6 +87,14 @@ impl AdapterFile {
 
     pub fn meta(&self) -> &AdapterMeta {
         &self.meta
+    }
+
+    /// See [`AdapterMeta::check_base`].
+    ///
+    /// # Errors
+    /// When the file names another base.
+    pub fn check_base(&self, base_sha256: &str) -> Result<bool, LoraError> {
+        self.meta.check_base(base_sha256)
     }
 
     /// Type of every tensor: f32, bf16 or f16.
@@ -118,17 +144,17 @@ struct Reader {
 
 impl Reader {
     /// Assigns every tensor of the file; returns the type most of them have.
-    fn tensors(&mut self, file: &SafetensorsFile, sites: &[Site]) -> Dtype {
+    fn tensors(&mut self, file: &SafetensorsFile, sites: &[Site], tables: &[TensorSpec]) -> Dtype {
         let modules = Modules::of(sites);
         let dtype = common_dtype(file);
         for (name, entry) in file.tensors() {
-            let Some((target, half)) = modules.find(name) else {
-                self.report.unexpected.push(name.to_string());
-                continue;
-            };
             if entry.dtype != dtype {
                 self.report.wrong_dtype.push((name.to_string(), entry.dtype));
             }
+            let Some((target, half)) = modules.find(name) else {
+                self.table(name, entry, tables);
+                continue;
+            };
             let (site, steps, stacked) = match target {
                 Target::Step(site, step) => (*site, *step..*step + 1, 1),
                 Target::Stacked(site) => (*site, 0..site.steps, site.steps),
@@ -149,14 +175,30 @@ impl Reader {
                 }
             }
         }
-        for site in sites {
-            for name in (0..site.steps).flat_map(|s| Half::BOTH.map(|half| half.name(&site.module_of(s)))) {
-                if !self.parts.contains_key(&name) {
-                    self.report.missing.push(name);
-                }
-            }
-        }
         dtype
+    }
+
+    /// Assigns a tensor that is no half of an adapter: an embedding table or nothing that belongs here.
+    fn table(&mut self, name: &str, entry: &TensorEntry, tables: &[TensorSpec]) {
+        let Some(table) = tables.iter().find(|t| t.name == plain(name)) else {
+            self.report.unexpected.push(name.to_string());
+            return;
+        };
+        if entry.shape != table.shape {
+            self.report.wrong_shape.push((name.to_string(), table.shape.clone(), entry.shape.clone()));
+        }
+        let size = table.shape.iter().product::<i64>() as usize * entry.dtype.size();
+        if self.parts.insert(table.name.clone(), (name.to_string(), 0..size)).is_some() {
+            self.report.duplicate.push(name.to_string());
+        }
+    }
+
+    /// Names what no tensor of the file gave.
+    fn missing(&mut self, sites: &[Site], tables: &[TensorSpec]) {
+        let steps = sites.iter().flat_map(|site| (0..site.steps).map(|step| site.module_of(step)));
+        let halves = steps.flat_map(|module| Half::BOTH.map(|half| half.name(&module)));
+        let all = halves.chain(tables.iter().map(|t| t.name.clone()));
+        self.report.missing.extend(all.filter(|name| !self.parts.contains_key(name)));
     }
 
     /// Drops the depformer's parts, which must be zero: they stand there for the reference server's sake.
@@ -205,12 +247,10 @@ impl Reader {
         if let Some(found) = text("scaling").filter(|v| !close(v)) {
             wrong("scaling", found, config.scaling.to_string());
         }
-        let step = text("step").map_or(Ok(0), str::parse).unwrap_or_else(|_| {
-            wrong("step", text("step").unwrap_or_default(), "a number".into());
-            0
-        });
-        let own = |key: &str| text(key).unwrap_or_default().to_string();
-        AdapterMeta { base_sha256: own("base_sha256"), step, dataset_hash: own("dataset_hash") }
+        if let Some(found) = text("step").filter(|v| v.parse::<u64>().is_err()) {
+            wrong("step", found, "a number".into());
+        }
+        AdapterMeta::of(header)
     }
 }
 

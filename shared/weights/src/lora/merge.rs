@@ -6,10 +6,11 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::product::{Matrix, add_product, narrow, widen};
-use super::{AdapterFile, Half, LoraError, Site, sites};
+use super::whole::beside_base;
+use super::{AdapterFile, Half, LoraError, Site, embedding_tables, sites};
 use crate::{
-    CONFIG_FILE, CanonicalReader, Dtype, LM_FILE, LmConfig, MIMI_FILE, ModelDir, SafetensorsWriter,
-    TensorPlan, WeightsError, checkpoint_sha256, lm_inventory, sha256_file, temporary_beside,
+    CanonicalReader, Dtype, LmConfig, ModelDir, SafetensorsWriter, TensorPlan, WeightsError,
+    checkpoint_sha256, lm_inventory, sha256_file,
 };
 
 /// Random inputs per matrix when a merge is verified.
@@ -25,6 +26,8 @@ const STRIP: usize = 128;
 pub struct MergeReport {
     /// Linears changed (depformer steps counted singly).
     pub merged: usize,
+    /// Embedding tables taken over from the adapter.
+    pub embeddings: usize,
     /// Largest `|W'x - (Wx + scaling B A x)| / |Wx + scaling B A x|` (norms over 64 random x) of any linear.
     pub worst_error: f64,
     /// Share of the changed linears' weights whose stored value is the base's own: the update was lost in rounding.
@@ -45,21 +48,7 @@ pub fn merge_model(base_dir: &Path, adapter_dir: &Path, out_dir: &Path) -> Resul
     let base = ModelDir::new(base_dir);
     let config = base.load_config()?;
     let adapter = AdapterFile::open(adapter_dir, &config.lm)?;
-    let temporary = temporary_beside(out_dir);
-    std::fs::create_dir_all(&temporary).map_err(WeightsError::io("create", &temporary))?;
-    let done = (|| {
-        let report = merge_file(&base.lm(), &config.lm, &adapter, &temporary.join(LM_FILE))?;
-        for name in [MIMI_FILE, CONFIG_FILE, config.tokenizer.as_str()] {
-            let from = base_dir.join(name);
-            std::fs::copy(&from, temporary.join(name)).map_err(WeightsError::io("copy", &from))?;
-        }
-        std::fs::rename(&temporary, out_dir).map_err(WeightsError::io("rename", &temporary))?;
-        Ok(report)
-    })();
-    if done.is_err() {
-        let _ = std::fs::remove_dir_all(&temporary);
-    }
-    done
+    beside_base(base_dir, &config, out_dir, |out| merge_file(&base.lm(), &config.lm, &adapter, out))
 }
 
 /// Merges into one checkpoint file, tensor by tensor: `W + scaling * B A` in f32, rounded once to the base's type. The
@@ -73,10 +62,7 @@ pub fn merge_file(
 ) -> Result<MergeReport, LoraError> {
     let reader = CanonicalReader::open(base, &lm_inventory(config))?;
     let base_sha256 = checkpoint_sha256(base)?;
-    let wanted = &adapter.meta().base_sha256;
-    if !wanted.is_empty() && *wanted != base_sha256 {
-        return Err(LoraError::WrongBase { wanted: wanted.clone(), found: base_sha256 });
-    }
+    let base_named = adapter.check_base(&base_sha256)?;
     let sites = sites(config, adapter.config().skip_depformer);
     let names: Vec<String> = reader.tensors().map(|(name, _)| name.to_string()).collect();
     let mut plan = Vec::new();
@@ -86,7 +72,12 @@ pub fn merge_file(
     }
     let mut writer = SafetensorsWriter::create(out, plan, &reader.source().metadata())?;
     let mut totals = Totals::default();
+    let tables = if adapter.config().embeddings { embedding_tables(config) } else { Vec::new() };
     for name in &names {
+        if tables.iter().any(|t| t.name == *name) {
+            writer.tensor(name, &table(adapter, name, reader.entry(name)?.1)?)?;
+            continue;
+        }
         let bytes = joined(&reader, name)?;
         let blocks = blocks_in(&sites, name);
         if blocks.is_empty() {
@@ -101,12 +92,25 @@ pub fn merge_file(
     writer.finish()?;
     Ok(MergeReport {
         merged: totals.merged,
+        embeddings: tables.len(),
         worst_error: totals.worst_error,
         unchanged: totals.sums.same as f64 / (totals.sums.weights as f64).max(1.0),
-        base_named: !wanted.is_empty(),
+        base_named,
         base_sha256,
         merged_sha256: sha256_file(out)?,
     })
+}
+
+/// A trained table in the base's type.
+fn table(adapter: &AdapterFile, name: &str, dtype: Dtype) -> Result<Vec<u8>, LoraError> {
+    let values = widen(adapter.dtype(), adapter.tensor(name)?);
+    if values.iter().any(|v| !v.is_finite()) {
+        let name = name.to_string();
+        return Err(LoraError::MergeMismatch { name, error: f64::NAN, limit: limit_of(dtype) });
+    }
+    let mut out = vec![0; values.len() * dtype.size()];
+    narrow(dtype, &values, &mut out);
+    Ok(out)
 }
 
 /// Bytes of one tensor in its common type, its parts one after the other.
@@ -166,6 +170,10 @@ fn blocks_in<'a>(sites: &'a [Site], name: &str) -> Vec<(&'a Site, i64, i64)> {
         (tensor == name).then_some((site, step, row))
     })
     .collect()
+}
+
+fn limit_of(dtype: Dtype) -> f64 {
+    if dtype == Dtype::F32 { LIMIT_F32 } else { LIMIT_16_BIT }
 }
 
 /// What was seen while rows were merged.
@@ -276,7 +284,7 @@ impl Block {
 
     /// The relative error, when it is within the limit of the stored type.
     fn verify(&self, sums: &Sums) -> Result<f64, LoraError> {
-        let limit = if self.dtype == Dtype::F32 { LIMIT_F32 } else { LIMIT_16_BIT };
+        let limit = limit_of(self.dtype);
         let error = (sums.error / sums.wanted.max(1e-24)).sqrt();
         if error.is_nan() || error > limit {
             return Err(LoraError::MergeMismatch { name: self.module.clone(), error, limit });

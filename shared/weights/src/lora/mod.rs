@@ -9,21 +9,25 @@ mod config;
 mod error;
 mod file;
 mod merge;
+mod meta;
 mod names;
 mod product;
 mod report;
 mod save;
 mod sites;
+mod whole;
 
 pub use config::{KYUTAI_CONFIG_FILE, PEFT_CONFIG_FILE};
 pub use error::LoraError;
 pub use file::{AdapterFile, KYUTAI_FILE, PEFT_FILE};
 pub use merge::{MergeReport, merge_file, merge_model};
+pub use meta::AdapterMeta;
 pub use report::AdapterReport;
 pub use save::{export_adapter, save_adapter};
-pub use sites::{Half, Site, adapter_inventory, sites};
+pub use sites::{Half, Site, adapter_inventory, embedding_tables, sites};
+pub use whole::{WholeReport, export_whole, whole_header, whole_meta};
 
-/// Version of the adapter files written here, in their header.
+/// Version of the files written here, in their header.
 const FORMAT_VERSION: &str = "1";
 
 /// Shape of an adapter.
@@ -35,11 +39,13 @@ pub struct LoraConfig {
     pub scaling: f64,
     /// No adapters in `depformer*` and `linears.*`: there they were seen to damage the audio.
     pub skip_depformer: bool,
+    /// The embedding tables are trained as well and belong to the adapter, whole, under their own names.
+    pub embeddings: bool,
 }
 
 impl Default for LoraConfig {
     fn default() -> Self {
-        Self { rank: 64, scaling: 2.0, skip_depformer: true }
+        Self { rank: 64, scaling: 2.0, skip_depformer: true, embeddings: false }
     }
 }
 
@@ -54,17 +60,6 @@ impl LoraConfig {
         }
         Ok(())
     }
-}
-
-/// Where an adapter comes from; stored in its file's header. Empty (zero) in files of other programs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AdapterMeta {
-    /// SHA-256 of the base `model.safetensors`.
-    pub base_sha256: String,
-    /// Optimiser steps taken.
-    pub step: u64,
-    /// Content hash of the training data.
-    pub dataset_hash: String,
 }
 
 /// Layout of an adapter directory.

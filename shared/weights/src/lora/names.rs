@@ -46,10 +46,16 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// Whether an adapter reaches into the depformer or its heads, seen from the names of its tensors.
+/// Name of a tensor without PEFT's prefix: that of an embedding table is then the checkpoint's.
+pub(super) fn plain(name: &str) -> &str {
+    name.strip_prefix(PEFT_PREFIX).unwrap_or(name)
+}
+
+/// Whether an adapter reaches into the depformer or its heads, seen from the names of its tensors. Trained tables of the
+/// depformer do not count.
 pub(super) fn reaches_depformer<'n>(mut names: impl Iterator<Item = &'n str>) -> bool {
     names.any(|name| {
-        let name = name.strip_prefix(PEFT_PREFIX).unwrap_or(name);
-        name.starts_with("depformer") || name.starts_with("linears.")
+        let at = plain(name);
+        name.contains(".lora_") && (at.starts_with("depformer") || at.starts_with("linears."))
     })
 }

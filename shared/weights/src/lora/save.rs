@@ -11,7 +11,8 @@ use crate::{
 };
 
 /// Writes an adapter directory, which is created when missing: the tensors, then the configuration, each file complete
-/// or not at all. Linears that a [`Layout::Kyutai`] adapter leaves out are written as zeros. `tensor` gives the little-endian bytes of each tensor of [`adapter_inventory`] in `dtype`.
+/// or not at all. Linears that a [`Layout::Kyutai`] adapter leaves out are written as zeros. `tensor` gives the
+/// little-endian bytes of each tensor of [`adapter_inventory`] in `dtype`; trained embedding tables are among them.
 pub fn save_adapter<'t, E: From<LoraError> + From<WeightsError>>(
     dir: &Path,
     layout: Layout,
@@ -32,20 +33,7 @@ pub fn save_adapter<'t, E: From<LoraError> + From<WeightsError>>(
         .map(|s| TensorPlan { name: format!("{prefix}{}", s.name), dtype, shape: s.shape.clone() })
         .collect();
     let names: Vec<String> = plan.iter().map(|p| p.name.clone()).collect();
-    let metadata = BTreeMap::from(
-        [
-            // PEFT refuses files that do not name the framework their tensors are for.
-            ("format", "pt".to_string()),
-            ("format_version", FORMAT_VERSION.to_string()),
-            ("base_sha256", meta.base_sha256.clone()),
-            ("rank", config.rank.to_string()),
-            ("scaling", config.scaling.to_string()),
-            ("step", meta.step.to_string()),
-            ("dataset_hash", meta.dataset_hash.clone()),
-            ("skip_depformer", config.skip_depformer.to_string()),
-        ]
-        .map(|(k, v)| (k.to_string(), v)),
-    );
+    let metadata = header(config, meta);
     let mut writer = SafetensorsWriter::create(&dir.join(tensors_name(layout)), plan, &metadata)?;
     for (spec, name) in specs.iter().zip(&names) {
         if own.binary_search_by(|s| s.name.cmp(&spec.name)).is_ok() {
@@ -65,6 +53,19 @@ pub fn save_adapter<'t, E: From<LoraError> + From<WeightsError>>(
     std::fs::write(&temporary, format!("{json:#}\n")).map_err(WeightsError::io("write", &temporary))?;
     std::fs::rename(&temporary, &path).map_err(WeightsError::io("rename", &temporary))?;
     Ok(())
+}
+
+fn header(config: &LoraConfig, meta: &AdapterMeta) -> BTreeMap<String, String> {
+    let own = [
+        // PEFT refuses files that do not name the framework their tensors are for.
+        ("format", "pt".to_string()),
+        ("format_version", FORMAT_VERSION.to_string()),
+        ("rank", config.rank.to_string()),
+        ("scaling", config.scaling.to_string()),
+        ("skip_depformer", config.skip_depformer.to_string()),
+        ("embeddings", config.embeddings.to_string()),
+    ];
+    own.into_iter().chain(meta.entries()).map(|(k, v)| (k.to_string(), v)).collect()
 }
 
 /// Writes the adapter of `adapter_dir`, in whichever layout, into `out_dir` in the layout `layout`. The model of

@@ -1,5 +1,5 @@
 use super::LoraConfig;
-use crate::{LmConfig, TensorSpec};
+use crate::{LmConfig, TensorSpec, lm_inventory};
 
 /// One of the two matrices of an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,6 +99,12 @@ fn depformer_sites(c: &LmConfig, out: &mut Vec<Site>) {
     many("linears.*".into(), "linears.*.weight".into(), c.card, d);
 }
 
+/// The embedding tables of a model, which [`LoraConfig::embeddings`] trains beside the adapters: everything that has `emb`
+/// in its name. The checkpoint, kyutai's and PEFT's files agree on these names.
+pub fn embedding_tables(c: &LmConfig) -> Vec<TensorSpec> {
+    lm_inventory(c).into_iter().filter(|spec| spec.name.contains("emb")).collect()
+}
+
 /// Names (kyutai's) and shapes of an adapter's tensors, in name order.
 pub fn adapter_inventory(c: &LmConfig, lora: &LoraConfig) -> Vec<TensorSpec> {
     let mut specs = Vec::new();
@@ -110,6 +116,9 @@ pub fn adapter_inventory(c: &LmConfig, lora: &LoraConfig) -> Vec<TensorSpec> {
                 specs.push(TensorSpec { name: half.name(&module), shape });
             }
         }
+    }
+    if lora.embeddings {
+        specs.extend(embedding_tables(c));
     }
     specs.sort_by(|a, b| a.name.cmp(&b.name));
     specs
@@ -146,6 +155,19 @@ mod tests {
             );
         }
         assert_eq!((count(128, false)?.1, count(128, true)?.1), (498_499_584, 277_250_048));
+        Ok(())
+    }
+
+    #[test]
+    fn the_7b_has_the_published_number_of_embedding_parameters() -> Result<(), WeightsError> {
+        let lm = ModelConfig::preset("personaplex-7b")?.lm;
+        let count: i64 = embedding_tables(&lm).iter().map(|s| s.shape.iter().product::<i64>()).sum();
+        // 16 audio tables and one of text for the backbone, 15 and one for the depformer.
+        let tables = |width: i64, audio: i64| (audio * 2049 + 32_001) * width;
+        assert_eq!(count, tables(4096, 16) + tables(1024, 15));
+        assert!((count as f64 / 1e6 - 330.0).abs() < 1.0, "{count}");
+        let config = LoraConfig { embeddings: true, ..LoraConfig::default() };
+        assert_eq!(adapter_inventory(&lm, &config).len(), 258 + 33);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use half::bf16;
 use weights::{Dtype, SafetensorsFile, SafetensorsWriter, TensorEntry, TensorPlan, WeightsError};
 
-pub type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// Values of an f32 or bf16 tensor.
 pub fn values((entry, bytes): (&TensorEntry, &[u8])) -> Vec<f32> {

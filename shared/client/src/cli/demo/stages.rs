@@ -6,6 +6,7 @@ use client::chat::{ChatOptions, InjectAt, Pace};
 use client::views::{DatasetView, EvaluationView, ModelView, NewSession};
 use client::{ClientError, Result};
 use domain::dataset::DatasetSpec;
+use domain::preflight::Acknowledge;
 use domain::session::{ContextWhen, SamplingParams};
 
 use super::super::evaluate::fetch_reports;
@@ -78,9 +79,13 @@ impl Demo<'_> {
         let spec = json!({
             "max_steps": self.args.steps, "batch_size": 2, "num_microbatches": 1, "duration_sec": 64.0, "eval_freq": 0, "ckpt_freq": 0,
             "optim": { "lr": 2e-3 }, "lora": { "rank": 8 },
+            // Memory is no concern here, time is.
+            "gradient_checkpointing": false, "probe": { "prompts": 2, "seconds": 4.0 },
         });
         let name = format!("demo-{}", self.stamp);
-        let run = self.client.create_run(&name, dataset.id, &base.id.to_string(), &spec).await?;
+        // A learning rate for random weights, few steps and little data are what a demonstration is.
+        let accept = Acknowledge::All(true);
+        let run = self.client.create_run(&name, dataset.id, &base.id.to_string(), &spec, &accept).await?;
         self.say(&format!("      {} ({} steps)", run.id, self.args.steps));
         let run = progress::training(self.context, &run, &self.wait()).await?;
         self.facts.training = run.summary.clone().unwrap_or_default();

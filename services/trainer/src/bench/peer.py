@@ -1,10 +1,12 @@
-"""Training steps of the published package (PyPI `moshi` 0.2.13) in the full shape, to set `full_shape train` against.
+"""Training steps of the published package (PyPI `moshi` 0.2.13) in the shape of PersonaPlex, to set ours against.
 
 The same work as ours: LoRA on every linear, activation checkpointing, cross entropy of text and 16 codebooks on random
-ids, one plain descent step. Needs a CUDA device and the packages moshi, einops and sphn.
+ids, gradient clipping and AdamW on f32 masters of bf16 parameters, as the package's own fine-tuning code does it. Prints
+one JSON line a batch size. Needs a CUDA device and the packages moshi, einops and sphn.
 """
 
 import argparse
+import json
 import os
 import statistics
 import time
@@ -44,28 +46,39 @@ def cross_entropy(logits, targets, mask):
     return F.cross_entropy(logits[mask].float(), targets[mask])
 
 
-def step(model, trained, codes):
-    out = model(codes)
-    text_mask = out.text_mask & (codes[:, :1] >= 0)
-    loss = cross_entropy(out.text_logits, codes[:, :1], text_mask)
-    loss = loss + cross_entropy(out.logits, codes[:, 1:17], out.mask)
-    loss.backward()
-    with torch.no_grad():
-        for parameter in trained:
-            parameter -= 1e-4 * parameter.grad
+class Step:
+    def __init__(self, model, trained):
+        self.model, self.trained = model, trained
+        self.masters = [p.detach().float().clone() for p in trained]
+        self.optimizer = torch.optim.AdamW(self.masters, lr=1e-6, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+
+    def __call__(self, codes):
+        out = self.model(codes)
+        text_mask = out.text_mask & (codes[:, :1] >= 0)
+        loss = cross_entropy(out.text_logits, codes[:, :1], text_mask)
+        loss = loss + 0.5 * cross_entropy(out.logits, codes[:, 1:17], out.mask)
+        loss.backward()
+        for master, parameter in zip(self.masters, self.trained):
+            master.grad = parameter.grad.float()
             parameter.grad = None
-    return loss.item()
+        torch.nn.utils.clip_grad_norm_(self.masters, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        with torch.no_grad():
+            for master, parameter in zip(self.masters, self.trained):
+                parameter.copy_(master)
+        return loss.item()
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rank", type=int, default=128)
-    parser.add_argument("--batch", type=int, nargs="+", default=[4, 16])
-    parser.add_argument("--frames", type=int, default=750)
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--batch", type=int, nargs="+", required=True)
+    parser.add_argument("--frames", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True)
     args = parser.parse_args()
     model, trained = build(args.rank)
-    print(f"peer: {sum(p.numel() for p in trained) / 1e6:.1f} M trained")
+    step = Step(model, trained)
     for batch in args.batch:
         generator = torch.Generator("cpu").manual_seed(2)
         text = torch.randint(0, 32000, (batch, 1, args.frames), generator=generator)
@@ -76,17 +89,21 @@ def main():
         for i in range(args.steps + 1):
             torch.cuda.synchronize()
             start = time.perf_counter()
-            losses.append(step(model, trained, codes))
+            losses.append(step(codes))
             torch.cuda.synchronize()
             if i:
                 times.append(time.perf_counter() - start)
         median = statistics.median(times)
-        peak = torch.cuda.max_memory_allocated() / 2**30
-        print(
-            f"peer: batch {batch}, {args.frames} frames: {median * 1e3:.1f} ms, {batch * args.frames / median:.0f} "
-            f"frames/s, peak {peak:.1f} GiB, loss {losses[0]:.3f} to {losses[-1]:.3f}",
-            flush=True,
-        )
+        report = {
+            "batch": batch,
+            "ms": median * 1e3,
+            "frames_per_s": batch * args.frames / median,
+            "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+            "trained": sum(p.numel() for p in trained),
+            "first_loss": losses[0],
+            "last_loss": losses[-1],
+        }
+        print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":
