@@ -104,9 +104,14 @@ impl Alarms {
         self.told[before..].to_vec()
     }
 
-    /// Looks at a generation probe: the share of generated words inside repeated passages.
-    pub fn probe(&mut self, spec: &AlarmSpec, step: u32, repeat_ratio: Option<f64>) -> Vec<Alarm> {
+    /// Looks at a generation probe: the share of generated words inside repeated passages, and whether the model gave a
+    /// number that is not finite.
+    pub fn probe(&mut self, spec: &AlarmSpec, step: u32, repeat_ratio: Option<f64>, nan: bool) -> Vec<Alarm> {
         let before = self.told.len();
+        if nan {
+            let detail = "the model gives numbers that are not finite when it talks on its own: lower the learning rate";
+            self.tell("not_finite", step, detail.into(), true);
+        }
         if let Some(ratio) = repeat_ratio.filter(|r| *r > spec.repeat_ratio) {
             let detail = format!(
                 "{:.0} % of what the model says on its own repeats itself (alarms.repeat_ratio {}): it loops; lower the learning \
@@ -188,11 +193,12 @@ mod tests {
     #[test]
     fn loops_are_told_and_a_state_that_was_stored_judges_on() -> Result<(), serde_json::Error> {
         let mut alarms = Alarms::default();
-        assert_eq!(alarms.probe(&spec(), 1, Some(0.2)), []);
+        assert_eq!(alarms.probe(&spec(), 1, Some(0.2), false), []);
         let mut again: Alarms = serde_json::from_str(&serde_json::to_string(&alarms)?)?;
-        assert_eq!(codes(&again.probe(&spec(), 2, Some(0.9))), ["repetition"]);
+        assert_eq!(codes(&again.probe(&spec(), 2, Some(0.9), false)), ["repetition"]);
         let mut third: Alarms = serde_json::from_str(&serde_json::to_string(&again)?)?;
-        assert_eq!(third.probe(&spec(), 3, Some(0.9)), [], "told before");
+        assert_eq!(third.probe(&spec(), 3, Some(0.9), false), [], "told before");
+        assert_eq!(codes(&third.probe(&spec(), 4, None, true)), ["not_finite"]);
         Ok(())
     }
 }

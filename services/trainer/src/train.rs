@@ -201,9 +201,9 @@ impl Trainer<'_> {
             return Ok(Vec::new());
         }
         let points = probe(&self.lm, self.plan, &self.samples.eval, step)?;
-        let repeats = points.get("repeat_ratio");
+        let (repeats, nan) = (points.get("repeat_ratio"), points.get("nan").is_some_and(|n| n > 0.0));
         self.tell(points);
-        Ok(self.state.alarms.probe(&spec.alarms, step, repeats))
+        Ok(self.state.alarms.probe(&spec.alarms, step, repeats, nan))
     }
 
     /// Passes alarms on; returns the first grave one.

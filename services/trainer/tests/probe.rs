@@ -1,5 +1,4 @@
 //! What the model says on its own, measured in the middle of a training.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

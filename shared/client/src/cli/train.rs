@@ -15,11 +15,11 @@ use super::{Context, WaitArgs, progress};
 #[derive(Debug, Args)]
 pub(crate) struct TrainArgs {
     /// Id or name of a published dataset.
-    #[arg(long)]
-    dataset: String,
+    #[arg(long, required = true)]
+    dataset: Option<String>,
     /// Id or name of the model to start from.
-    #[arg(long)]
-    base: String,
+    #[arg(long, required = true)]
+    base: Option<String>,
     /// Unique name; the trained model gets it too. Default: `<dataset>-<base>-<time>`.
     #[arg(long)]
     name: Option<String>,
@@ -89,7 +89,7 @@ pub(crate) struct TrainCommand {
     #[command(subcommand)]
     command: Option<LocalCommand>,
     #[command(flatten)]
-    start: Option<TrainArgs>,
+    start: TrainArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -99,22 +99,25 @@ pub(crate) enum LocalCommand {
 }
 
 pub(crate) async fn command(command: TrainCommand, context: &Context) -> Result<()> {
-    match (command.command, command.start) {
-        (Some(LocalCommand::Launch(args)), _) => super::launch::launch(args, context).await,
-        (None, Some(args)) => train(args, context).await,
-        (None, None) => Err(ClientError::Usage("--dataset and --base are needed".into())),
+    match command.command {
+        Some(LocalCommand::Launch(args)) => super::launch::launch(args, context).await,
+        None => train(command.start, context).await,
     }
 }
 
 async fn train(args: TrainArgs, context: &Context) -> Result<()> {
     let client = context.client()?;
     let spec = args.spec()?;
-    let dataset = client.find_dataset(&args.dataset).await?;
+    // The parser insists on both where there is no subcommand.
+    let (Some(dataset), Some(base)) = (&args.dataset, &args.base) else {
+        return Err(ClientError::Usage("--dataset and --base are needed".into()));
+    };
+    let dataset = client.find_dataset(dataset).await?;
     let name = args.name.clone().unwrap_or_else(|| {
-        format!("{}-{}-{}", dataset.name, args.base, chrono::Utc::now().format("%Y%m%d-%H%M%S"))
+        format!("{}-{}-{}", dataset.name, base, chrono::Utc::now().format("%Y%m%d-%H%M%S"))
     });
     if args.dry_run {
-        let report = client.check_run(&name, dataset.id, &args.base, &json!(spec)).await?;
+        let report = client.check_run(&name, dataset.id, base, &json!(spec)).await?;
         show(&report, context);
         let errors = report.findings.iter().filter(|f| f.severity == Severity::Error).count();
         return if report.passed { Ok(()) } else { Err(ClientError::Preflight { errors }) };
@@ -123,7 +126,7 @@ async fn train(args: TrainArgs, context: &Context) -> Result<()> {
         [all] if all == "all" => Acknowledge::All(true),
         codes => Acknowledge::Codes(codes.to_vec()),
     };
-    let run = client.create_run(&name, dataset.id, &args.base, &json!(spec), &acknowledge).await?;
+    let run = client.create_run(&name, dataset.id, base, &json!(spec), &acknowledge).await?;
     let run =
         if args.wait.wait { progress::training(context, &run, &args.wait.options()).await? } else { run };
     context.out.show(&run);
