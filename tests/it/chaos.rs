@@ -62,7 +62,7 @@ async fn each_service_killed_once_at_a_random_moment_loses_nothing_and_repeats_n
     }
     api.succeeded(&format!("/v1/datasets/{dataset}"), DEADLINE).await;
 
-    let spec = json!({ "max_steps": 8, "batch_size": 1, "num_microbatches": 1, "duration_sec": 60.0, "ckpt_freq": 2, "eval_freq": 0, "system_prompt": { "max_frames": 700 },
+    let spec = json!({ "max_steps": 8, "batch_size": 1, "num_microbatches": 1, "duration_sec": 60.0, "ckpt_freq": 2, "eval_freq": 0,
         "optim": { "lr": 0.002 }, "lora": { "rank": 4 } });
     let run = api
         .post(

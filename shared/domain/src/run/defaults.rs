@@ -85,7 +85,7 @@ impl Default for LoraSpec {
 
 impl Default for SystemPromptSpec {
     fn default() -> Self {
-        Self { enable: true, audio_silence_frames: 6, max_frames: 500 }
+        Self { enable: true, audio_silence_frames: 6, max_frames: 1000 }
     }
 }
 
