@@ -25,16 +25,15 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        Self::on("cpu").await
+        Self::with(&[]).await
     }
 
-    async fn on(device: &str) -> Self {
-        let stack = builder(&["gateway", "dataset", "trainer"])
-            .env("trainer", "PPX__TRAINER__DEVICE", device)
-            .env("trainer", "PPX__TRAINER__THREADS", "1")
-            .start()
-            .await
-            .unwrap();
+    /// With variables of the trainer.
+    async fn with(variables: &[(&str, &str)]) -> Self {
+        let one_thread =
+            builder(&["gateway", "dataset", "trainer"]).env("trainer", "PPX__TRAINER__THREADS", "1");
+        let set = variables.iter().fold(one_thread, |b, (name, value)| b.env("trainer", name, *value));
+        let stack = set.start().await.unwrap();
         let api = Api::new(&stack);
         api.register_tiny(&stack).await;
         let dir = tempfile::tempdir().unwrap();
@@ -216,7 +215,7 @@ fn ended(id: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_of_two_processes_survives_the_death_of_each_of_them_and_leaves_none_behind() {
-    let mut world = World::on("cpu,cpu").await;
+    let mut world = World::with(&[("PPX__TRAINER__DEVICE", "cpu,cpu")]).await;
     let whole = world.order("whole").await;
     world.done(&whole).await;
     let expected = world.numbers(&whole).await;
@@ -238,4 +237,35 @@ async fn a_run_of_two_processes_survives_the_death_of_each_of_them_and_leaves_no
     let events = world.api.get(&format!("/v1/jobs?subject={run}")).await;
     assert_eq!(events["data"][0]["state"], "succeeded", "{events}");
     assert!(children(world.stack.pid("trainer").unwrap()).is_empty());
+}
+
+#[tokio::test]
+async fn a_run_takes_in_a_rank_that_was_launched_elsewhere_and_refuses_one_without_the_secret() {
+    let (listen, token) = (format!("127.0.0.1:{}", testkit::free_port().unwrap()), "a secret of the test");
+    let variables = [
+        ("PPX__TRAINER__RANKS__NODES", "2"),
+        ("PPX__TRAINER__RANKS__LISTEN", &listen),
+        ("PPX_RANKS_TOKEN", token),
+    ];
+    let world = World::with(&variables).await;
+    let run = world.order("spread").await;
+    let port = listen.rsplit(':').next().unwrap();
+    let launch = |token: &str| {
+        let arguments = ["train", "launch", "--nnodes", "2", "--node-rank", "1", "--master-port", port];
+        tokio::process::Command::new(testkit::binary("ppx").unwrap())
+            .args(arguments)
+            .args(["--devices", "cpu"])
+            .env("PPX_RANKS_TOKEN", token)
+            .env("PPX__TRAINER__THREADS", "1")
+            .kill_on_drop(true)
+            .output()
+    };
+    let stranger = launch("not the secret, alas").await.unwrap();
+    let told = String::from_utf8_lossy(&stranger.stderr).into_owned();
+    assert!(!stranger.status.success() && told.contains("[rank 1]") && told.contains("token"), "{told}");
+    let joined = launch(token).await.unwrap();
+    assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
+    let summary = world.done(&run).await["summary"].clone();
+    assert_eq!(summary["steps"], STEPS, "{summary}");
+    assert!(!world.stack.log("trainer").unwrap().contains(token), "the secret is not in the log");
 }

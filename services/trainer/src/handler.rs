@@ -49,10 +49,11 @@ impl JobHandler for TrainHandler {
             .map_err(|e| JobError::permanent(ErrorCode::Internal, format!("training thread: {e}")))?;
         // A failure to write reports is the cause of what the thread then says.
         relayed?;
+        // Whatever came of the attempt, its numbers are there.
+        export::write_logs(&ctx.store, &ctx.artifacts, run.id).await?;
         let outcome = outcome?;
         let merged = merge(ctx, &run, &base, &outcome).await?;
         let summary = summary(ctx, &run, &outcome, started.elapsed().as_secs_f64()).await?;
-        export::write_logs(&ctx.store, &ctx.artifacts, run.id).await?;
         Ok(Completion::Trained { run: run_id, summary, merged })
     }
 }

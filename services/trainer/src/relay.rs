@@ -8,8 +8,8 @@ use store::metrics;
 use store::runs::{self, Run};
 use tokio::sync::mpsc;
 
+use crate::Report;
 use crate::storing::{prune, store_dir};
-use crate::{Report, export};
 
 /// Reports taken up at a time.
 const BATCH: usize = 256;
@@ -54,8 +54,7 @@ async fn checkpoint(ctx: &JobContext, run: &Run, step: u32, dir: &std::path::Pat
     persist(ctx, || async {
         let files = store_dir(&ctx.artifacts, dir, &prefix).await?;
         runs::add_checkpoint(&ctx.store, ctx.claim, run.id, step, &prefix, &files).await?;
-        prune(ctx, run).await?;
-        export::write_logs(&ctx.store, &ctx.artifacts, run.id).await
+        prune(ctx, run).await
     })
     .await
 }

@@ -110,7 +110,8 @@ pub(super) async fn export_run_adapter(
     Ok(archive::answer(&state.artifacts, folder, &name, files))
 }
 
-/// Writes the adapter in PEFT's names beside the checkpoint. The same checkpoint always gives the same files.
+/// Writes the adapter in PEFT's names into the checkpoint's folder, with which it goes. The same checkpoint always gives the
+/// same files.
 async fn peft(
     state: &State,
     run: &Run,
@@ -126,7 +127,7 @@ async fn peft(
         weights::lora::export_adapter(&base, &adapter, &target, Layout::Peft)
     });
     work.await.map_err(Problem::internal)?.map_err(Problem::internal)?;
-    let folder = format!("{}-peft", checkpoint.prefix);
+    let folder = format!("{}/peft", checkpoint.prefix);
     let mut files = Vec::new();
     for name in ["adapter_config.json", "adapter_model.safetensors"] {
         let stored = state.artifacts.put_file(&format!("{folder}/{name}"), &out.join(name)).await?;
