@@ -185,6 +185,8 @@ async fn a_run_goes_on_from_a_kept_checkpoint_and_its_adapter_comes_out_in_both_
     assert_eq!(steps, [i64::from(STEPS) + 1, i64::from(STEPS) + 2]);
 
     let dir = tempfile::tempdir().unwrap();
+    let listed = ppx(&world.stack, dir.path(), &["runs", "checkpoints", &second]).await.json;
+    assert_eq!(listed[0]["step"], STEPS + 2, "{listed}");
     for (layout, files) in [
         ("kyutai", ["config.json", "lora.safetensors"]),
         ("peft", ["adapter_config.json", "adapter_model.safetensors"]),

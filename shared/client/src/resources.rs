@@ -181,6 +181,14 @@ impl Client {
         self.get(&format!("/v1/runs/{id}"), &[]).await
     }
 
+    /// Checkpoints that a training has kept, by step.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn run_checkpoints(&self, id: RunId) -> Result<List<Value>> {
+        self.get(&format!("/v1/runs/{id}/checkpoints"), &[]).await
+    }
+
     /// Asks a training to `cancel`, `pause` or `resume`; returns it as it is then.
     ///
     /// # Errors

@@ -43,6 +43,11 @@ pub(crate) enum RunsCommand {
         /// Id.
         run: RunId,
     },
+    /// Checkpoints that a training has kept.
+    Checkpoints {
+        /// Id.
+        run: RunId,
+    },
     /// The adapter of a kept checkpoint, as a folder or (when the name ends in .tar) an archive.
     Adapter {
         /// Id.
@@ -82,6 +87,10 @@ pub(crate) async fn runs(command: RunsCommand, context: &Context) -> Result<()> 
         RunsCommand::Cancel { run } => context.out.show(&client.steer_training(run, "cancel").await?),
         RunsCommand::Pause { run } => context.out.show(&client.steer_training(run, "pause").await?),
         RunsCommand::Resume { run } => context.out.show(&client.steer_training(run, "resume").await?),
+        RunsCommand::Checkpoints { run } => {
+            let list = client.run_checkpoints(run).await?;
+            context.out.table(&["step", "id", "created_at"], &list.data);
+        }
         RunsCommand::Adapter { run, out, step, layout } => {
             let step = step.map(|s| s.to_string());
             let mut query = vec![("layout", layout.as_str())];
