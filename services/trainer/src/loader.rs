@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 
 use artifacts::sha256_hex;
 use audio::{WavLimits, wav};
-use domain::run::{self, TrainingSpec};
+use domain::run::TrainingSpec;
 use personaplex::Mimi;
-use streams::splice::SpliceMode;
-use streams::text_stream::{Overflow, TextStreamConfig};
-use streams::windows::WindowRules;
+use preflight::views::{view_config, window_config};
 use streams::{
-    CarryContext, Codes, DialogueInput, DialogueStats, PromptCodes, PromptInput, Tokenizer, ViewConfig,
-    Window, WindowConfig, build_dialogue,
+    Codes, DialogueInput, DialogueStats, PromptCodes, PromptInput, Tokenizer, Window, WindowConfig,
+    build_dialogue,
 };
 use weights::ModelDir;
 
@@ -253,56 +251,5 @@ fn read(recording: &Recording) -> Result<(Vec<u8>, String), TrainError> {
             Err(fault(&path, format!("has sha256 {found}, dataset.json lists {listed}")))
         }
         _ => Ok((bytes, found)),
-    }
-}
-
-fn window_config(spec: &TrainingSpec) -> WindowConfig {
-    // 12.5 frames a second, rounded down.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "10 to 240 s, checked by the specification"
-    )]
-    let frames = (spec.duration_sec * domain::frame::FRAME_RATE) as usize;
-    let p = &spec.puppeteer;
-    WindowConfig {
-        rules: WindowRules {
-            lookback: p.lookback as usize,
-            min_post: p.min_post as usize,
-            min_window: p.min_window as usize,
-            max_tokens_per_injection: p.max_tokens_per_injection as usize,
-        },
-        carry_context: match p.carry_context {
-            run::CarryContext::None => CarryContext::None,
-            run::CarryContext::Prompt => CarryContext::Prompt,
-        },
-        first_window_weight: p.first_window_weight,
-        ..WindowConfig::new(frames)
-    }
-}
-
-fn view_config(spec: &TrainingSpec, codes: PromptCodes) -> ViewConfig {
-    let (i, p) = (&spec.interleaver, &spec.puppeteer);
-    #[expect(clippy::cast_possible_truncation, reason = "at most 10 s, checked by the specification")]
-    let audio_delay_ms = (i.audio_delay * 1e3).round() as i64;
-    ViewConfig {
-        text: TextStreamConfig {
-            keep_main_only: i.keep_main_only,
-            use_bos_eos: i.use_bos_eos,
-            audio_delay_ms,
-            overflow: match i.overflow {
-                run::Overflow::Drop => Overflow::Drop,
-                run::Overflow::Shift => Overflow::Shift,
-                run::Overflow::ShiftBounded => Overflow::ShiftBounded,
-            },
-            ..TextStreamConfig::default()
-        },
-        splice_mode: match p.splice_mode {
-            run::SpliceMode::OverlayThenStretch => SpliceMode::OverlayThenStretch,
-            run::SpliceMode::InsertCopyUser => SpliceMode::InsertCopyUser,
-        },
-        guard: p.guard as usize,
-        max_tokens_per_injection: p.max_tokens_per_injection as usize,
-        codes,
     }
 }

@@ -57,31 +57,20 @@ pub(crate) fn sum_over(
 ) -> Result<(), ranks::RanksError> {
     m.audio_loss_sums.resize(codebooks, 0.0);
     m.audio_counts.resize(codebooks, 0.0);
-    let mut values = vec![
-        m.real_loss_sum,
-        m.real_count,
-        m.pad_loss_sum,
-        m.pad_count,
-        m.predicted_pad,
-        m.epad_targets,
-        m.epad_hits,
-        m.context_frames,
+    let mut parts: Vec<&mut f64> = vec![
+        &mut m.real_loss_sum,
+        &mut m.real_count,
+        &mut m.pad_loss_sum,
+        &mut m.pad_count,
+        &mut m.predicted_pad,
+        &mut m.epad_targets,
+        &mut m.epad_hits,
+        &mut m.context_frames,
     ];
-    values.extend(m.audio_loss_sums.iter().chain(&m.audio_counts));
+    parts.extend(m.audio_loss_sums.iter_mut().chain(&mut m.audio_counts));
+    let mut values: Vec<f64> = parts.iter().map(|part| **part).collect();
     group.sum(&mut values)?;
-    let (fixed, rest) = values.split_at(8);
-    [
-        m.real_loss_sum,
-        m.real_count,
-        m.pad_loss_sum,
-        m.pad_count,
-        m.predicted_pad,
-        m.epad_targets,
-        m.epad_hits,
-        m.context_frames,
-    ] = fixed.try_into().expect("eight sums");
-    let (sums, counts) = rest.split_at(codebooks);
-    (m.audio_loss_sums, m.audio_counts) = (sums.to_vec(), counts.to_vec());
+    parts.into_iter().zip(values).for_each(|(part, value)| *part = value);
     Ok(())
 }
 
