@@ -18,8 +18,6 @@ pub struct Batch {
     pub frames: usize,
     /// Rows that hold context.
     pub context_rows: usize,
-    /// Dialogue and window of each row, for messages.
-    pub names: String,
 }
 
 impl Batch {
@@ -48,11 +46,6 @@ impl Batch {
             context_mask: Tensor::from_slice(&mask).view([b, t]).to_kind(Kind::Bool).to_device(device),
             frames: samples.iter().map(|s| s.window.valid_frames).sum(),
             context_rows: samples.iter().filter(|s| s.has_context()).count(),
-            names: samples
-                .iter()
-                .map(|s| format!("{}#{}", s.dialogue, s.window.index))
-                .collect::<Vec<_>>()
-                .join(", "),
         }
     }
 }
