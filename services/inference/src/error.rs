@@ -29,6 +29,8 @@ pub enum InferenceError {
     Engine(String),
     #[error("the engine has no such conversation")]
     NoConversation,
+    #[error("the agent's frames are not taken")]
+    NotTaken,
     #[error("the engine has stopped")]
     EngineGone,
 }
@@ -41,7 +43,7 @@ impl InferenceError {
         match self {
             Self::Store(S::NotFound { .. }) => ErrorCode::NotFound,
             Self::Store(S::Unavailable(_) | S::NotMigrated { .. }) => ErrorCode::Unavailable,
-            Self::Store(_) | Self::Engine(_) | Self::NoConversation => ErrorCode::Internal,
+            Self::Store(_) | Self::Engine(_) | Self::NoConversation | Self::NotTaken => ErrorCode::Internal,
             Self::Artifacts(_) => ErrorCode::ArtifactDamaged,
             Self::SessionEnded(_) | Self::SessionInUse(_) => ErrorCode::Conflict,
             Self::PromptTooLong { .. }

@@ -18,7 +18,7 @@ use streams::tokens::PromptCodes;
 use weights::{LmConfig, ModelDir, VoiceFile};
 
 use crate::InferenceError;
-use crate::engine::{ModelSource, OpenRequest, StoredVoice};
+use crate::engine::{ModelSource, OpenRequest, Pace, StoredVoice};
 
 /// Models whose tokenizer is kept.
 const FACTS_KEPT: usize = 16;
@@ -80,6 +80,8 @@ impl Catalog {
             prompt_tokens,
             sampling: session.sampling,
             limits,
+            pace: Pace::Audio,
+            resume: None,
         };
         Ok(Prepared { id, request, tokenizer: Arc::clone(&facts.tokenizer) })
     }

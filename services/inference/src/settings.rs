@@ -6,6 +6,18 @@ use std::time::Duration;
 use serde::Deserialize;
 use streams::inject_queue::QueueLimits;
 
+use crate::engine::{Absent, Pace};
+
+/// `[inference].absent_user`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AbsentUser {
+    /// Silence is fed in its place.
+    Silence,
+    /// The conversation stands still.
+    Wait,
+}
+
 /// `[inference]`; `configs/default.toml` explains every key.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,6 +38,10 @@ pub struct InferenceSettings {
     pub threads: usize,
     /// Sessions at once.
     pub max_sessions: usize,
+    /// `silence` or `wait`: what a conversation on the clock does when its user sends nothing in time.
+    pub absent_user: AbsentUser,
+    /// Frames that may come late before the user counts as absent.
+    pub late_frames: u32,
     /// Models kept loaded.
     pub max_models: usize,
     /// Early audio kept, seconds.
@@ -55,6 +71,16 @@ impl InferenceSettings {
             max_item_tokens: self.max_context_tokens,
             ..QueueLimits::default()
         }
+    }
+
+    /// The pace of a live call.
+    #[must_use]
+    pub const fn realtime(&self) -> Pace {
+        let absent = match self.absent_user {
+            AbsentUser::Silence => Absent::Silence,
+            AbsentUser::Wait => Absent::Wait,
+        };
+        Pace::Realtime { absent }
     }
 
     /// Time without a client frame after which a session ends.

@@ -1,31 +1,37 @@
 //! The handle on the engine: one operating-system thread that owns the models and every conversation's state.
 //!
 //! Tensors may be sent to another thread but not shared, so everything that touches them happens there. The rest of the
-//! process sends [`EngineCommand`]s through a bounded channel; each carries its span and a place for the answer. Dropping
-//! a [`Conversation`] (or the answer to an open command that nobody waits for any more) frees its slot.
+//! process sends [`EngineCommand`]s; each that wants an answer carries a place for it. User audio waits in a bounded line
+//! beside them. Dropping a [`Conversation`] (or the answer to an open command that nobody waits for any more) frees its
+//! slot.
 
+mod conversation;
+mod group;
 mod models;
+mod pace;
 mod slot;
 mod thread;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use domain::ModelId;
 use domain::session::SamplingParams;
+use personaplex::Frame;
 use streams::inject_queue::{InjectEvent, InjectItem, QueueLimits, Rejection};
 use streams::{layout::Codes, tokens::PromptCodes};
 use tch::{Device, Kind};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::Span;
 use weights::VoiceFile;
 
 use crate::{InferenceError, InferenceSettings};
+pub use conversation::{Conversation, Injector, MAX_BACKLOG, MAX_UNDER_WAY, Pushed};
 use models::LoadedModel;
-
-/// Commands that may wait; a session has at most one open at a time, plus its end.
-const CHANNEL: usize = 256;
+pub use pace::{Absent, Pace};
 
 /// Where a model lies and what its files must be.
 #[derive(Debug, Clone)]
@@ -62,6 +68,21 @@ pub struct OpenRequest {
     pub sampling: SamplingParams,
     /// Bounds of the inject queue.
     pub limits: QueueLimits,
+    /// When it steps.
+    pub pace: Pace,
+    /// Rows of an interrupted conversation with the same prompt ([`Rows`]): it goes on after them.
+    pub resume: Option<Vec<Frame>>,
+}
+
+/// Rows of a conversation from its beginning: 17 ids a frame, all that another process needs to go on with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// Number of the first complete row here.
+    pub first: usize,
+    /// Rows that will not change any more. Those of a voice given as embeddings hold -2.
+    pub complete: Vec<Frame>,
+    /// What is known of the rows after them; -2 where nothing is. To go on, give complete and open rows in a row.
+    pub open: Vec<Frame>,
 }
 
 /// One frame of the agent.
@@ -79,7 +100,11 @@ pub struct AgentFrame {
     pub hidden: bool,
     /// What the inject queue did.
     pub events: Vec<InjectEvent>,
-    /// Codec, model and codec again.
+    /// The user audio that was fed, 1,920 samples.
+    pub user: Vec<f32>,
+    /// Nothing came from the user in time: silence was fed.
+    pub was_absent: bool,
+    /// Codec, model and codec again, of all conversations that stepped together.
     pub took: Duration,
 }
 
@@ -104,14 +129,10 @@ enum EngineCommand {
         request: Box<OpenRequest>,
         place: Place,
         loaded: Option<Box<LoadedModel>>,
+        /// For the conversation, which keeps the engine alive.
+        mailbox: Mailbox,
         span: Span,
         reply: Answer<Opened>,
-    },
-    Frame {
-        slot: SlotId,
-        pcm: Vec<f32>,
-        span: Span,
-        reply: Answer<AgentFrame>,
     },
     Inject {
         slot: SlotId,
@@ -119,13 +140,40 @@ enum EngineCommand {
         span: Span,
         reply: Answer<Result<usize, Rejection>>,
     },
-    Close,
+    Rows {
+        slot: SlotId,
+        since: usize,
+        reply: Answer<Rows>,
+    },
+    Finish {
+        slot: SlotId,
+        reply: Answer<Vec<InjectEvent>>,
+    },
+    /// There is audio, or a conversation is gone.
+    Wake,
+}
+
+/// The way to the engine thread. The thread ends when the last one is gone.
+#[derive(Clone)]
+struct Mailbox {
+    commands: mpsc::Sender<EngineCommand>,
+    /// A wake command is on its way: one is enough.
+    waking: Arc<AtomicBool>,
+    running: Arc<AtomicBool>,
+}
+
+impl Mailbox {
+    fn wake(&self) {
+        if !self.waking.swap(true, Ordering::AcqRel) {
+            let _ = self.commands.send(EngineCommand::Wake);
+        }
+    }
 }
 
 /// Starts conversations; cheap to clone. The thread ends when the last handle and conversation are gone.
 #[derive(Clone)]
 pub struct Engine {
-    commands: mpsc::Sender<EngineCommand>,
+    mailbox: Mailbox,
     places: Arc<Semaphore>,
     /// One model is loaded at a time, so that two sessions do not read the same 16 GB twice.
     loading: Arc<tokio::sync::Mutex<()>>,
@@ -147,16 +195,17 @@ impl Engine {
             0 => std::thread::available_parallelism()?.get(),
             n => n,
         };
-        let (commands, inbox) = mpsc::channel(CHANNEL);
-        let back = commands.downgrade();
-        let max_models = settings.max_models.max(1);
+        let (commands, inbox) = mpsc::channel();
+        let (waking, running) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+        let mailbox = Mailbox { commands, waking: Arc::clone(&waking), running: Arc::clone(&running) };
+        let options = thread::Options::new(settings, threads);
         std::thread::Builder::new()
             .name("engine".into())
-            .spawn(move || thread::run(inbox, back, max_models, threads))?;
+            .spawn(move || thread::run(&inbox, &options, &waking, &running))?;
         let places = Arc::new(Semaphore::new(settings.max_sessions));
         tracing::info!(device = settings.device, dtype = settings.dtype, threads, "engine started");
         let strict_constants = settings.strict_constants;
-        Ok(Self { commands, places, loading: Arc::default(), device, kind, threads, strict_constants })
+        Ok(Self { mailbox, places, loading: Arc::default(), device, kind, threads, strict_constants })
     }
 
     /// Takes a place for a conversation; `None` when all are taken.
@@ -174,7 +223,7 @@ impl Engine {
     /// Whether the thread still runs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        !self.commands.is_closed()
+        self.mailbox.running.load(Ordering::Acquire)
     }
 
     /// Opens a conversation: loads the model unless it is loaded, encodes the voice, feeds the whole prompt.
@@ -204,8 +253,8 @@ impl Engine {
         place: Place,
         loaded: Option<Box<LoadedModel>>,
     ) -> Result<Opened, InferenceError> {
-        let span = Span::current();
-        ask(&self.commands, |reply| EngineCommand::Open { request, place, loaded, span, reply }).await
+        let (span, mailbox) = (Span::current(), self.mailbox.clone());
+        ask(&self.mailbox, |reply| EngineCommand::Open { request, place, loaded, mailbox, span, reply }).await
     }
 
     /// Reads and checks model files on a thread of its own: live conversations go on meanwhile.
@@ -221,54 +270,11 @@ impl Engine {
     }
 }
 
-/// One live conversation. Dropping it frees its slot.
-pub struct Conversation {
-    slot: SlotId,
-    prompt_frames: usize,
-    commands: mpsc::Sender<EngineCommand>,
-    /// The engine holds the weak end and clears slots whose strong end is gone.
-    alive: Option<Arc<()>>,
-}
-
-impl Conversation {
-    /// Frames of the prompt that was fed.
-    #[must_use]
-    pub const fn prompt_frames(&self) -> usize {
-        self.prompt_frames
-    }
-
-    /// Gives one frame of user audio (1,920 samples) and takes the agent's frame of the same number.
-    ///
-    /// # Errors
-    /// When the model fails; the conversation is over then.
-    pub async fn frame(&self, pcm: Vec<f32>) -> Result<AgentFrame, InferenceError> {
-        let (slot, span) = (self.slot, Span::current());
-        ask(&self.commands, |reply| EngineCommand::Frame { slot, pcm, span, reply }).await
-    }
-
-    /// Queues an injection; the value is the number of items that go before it.
-    ///
-    /// # Errors
-    /// The outer error when the engine is gone, the inner one when the queue refuses.
-    pub async fn inject(&self, item: InjectItem) -> Result<Result<usize, Rejection>, InferenceError> {
-        let (slot, span) = (self.slot, Span::current());
-        ask(&self.commands, |reply| EngineCommand::Inject { slot, item, span, reply }).await
-    }
-}
-
-impl Drop for Conversation {
-    fn drop(&mut self) {
-        self.alive = None;
-        // Only wakes the engine. When the channel is full there are commands that do the same.
-        let _ = self.commands.try_send(EngineCommand::Close);
-    }
-}
-
 async fn ask<T>(
-    commands: &mpsc::Sender<EngineCommand>,
+    mailbox: &Mailbox,
     command: impl FnOnce(Answer<T>) -> EngineCommand,
 ) -> Result<T, InferenceError> {
     let (reply, answer) = oneshot::channel();
-    commands.send(command(reply)).await.map_err(|_| InferenceError::EngineGone)?;
+    mailbox.commands.send(command(reply)).map_err(|_| InferenceError::EngineGone)?;
     answer.await.map_err(|_| InferenceError::EngineGone)?
 }

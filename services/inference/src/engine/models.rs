@@ -1,7 +1,6 @@
 //! Loaded models: read and checked off the engine thread, kept on it, least recently used first out.
 
 use std::cell::RefCell;
-use std::rc::Rc;
 
 use domain::ModelId;
 use personaplex::prompt::{VoicePrompt, system_prompt};
@@ -9,6 +8,7 @@ use personaplex::{Lm, Mimi, Prompt};
 use streams::tokens::PromptCodes;
 use tch::{Device, Kind};
 
+use super::group::Group;
 use super::{ModelSource, OpenRequest, StoredVoice};
 use crate::InferenceError;
 
@@ -20,6 +20,7 @@ pub(super) struct LoadedModel {
     pub(super) id: ModelId,
     pub(super) lm: Lm,
     pub(super) mimi: Mimi,
+    pub(super) codes: PromptCodes,
     /// Hash of the codec's weights.
     codec_sha256: String,
     /// Most recently used last.
@@ -51,7 +52,7 @@ impl LoadedModel {
         let ms = started.elapsed().as_millis() as u64;
         tracing::info!(model = %source.id, parameters = info.lm_parameters, ms, "model loaded");
         let codec_sha256 = info.mimi.sha256;
-        Ok(Self { id: source.id, lm, mimi, codec_sha256, voices: RefCell::default() })
+        Ok(Self { id: source.id, lm, mimi, codes: source.codes, codec_sha256, voices: RefCell::default() })
     }
 
     /// What a conversation starts with. A voice is made ready once.
@@ -90,11 +91,11 @@ fn check_constants(mimi: &Mimi, codes: &PromptCodes, strict: bool) -> Result<(),
     }
 }
 
-/// The models on the engine thread.
+/// The models on the engine thread, each with its conversations.
 pub(super) struct Models {
     limit: usize,
     /// Most recently used last.
-    loaded: Vec<Rc<LoadedModel>>,
+    loaded: Vec<Group>,
 }
 
 impl Models {
@@ -102,23 +103,31 @@ impl Models {
         Self { limit, loaded: Vec::new() }
     }
 
-    /// A loaded model, now the most recently used one.
-    pub(super) fn get(&mut self, id: ModelId) -> Option<Rc<LoadedModel>> {
-        let at = self.loaded.iter().position(|m| m.id == id)?;
-        let model = self.loaded.remove(at);
-        self.loaded.push(Rc::clone(&model));
-        Some(model)
+    /// All of them.
+    pub(super) fn groups(&mut self) -> impl Iterator<Item = &mut Group> {
+        self.loaded.iter_mut()
     }
 
-    /// Keeps a model; the least recently used one that no conversation holds makes room.
-    pub(super) fn keep(&mut self, model: LoadedModel) -> Result<Rc<LoadedModel>, InferenceError> {
+    /// A loaded model, now the most recently used one.
+    pub(super) fn get(&mut self, id: ModelId) -> Option<&mut Group> {
+        let at = self.loaded.iter().position(|group| group.model.id == id)?;
+        let group = self.loaded.remove(at);
+        self.loaded.push(group);
+        self.loaded.last_mut()
+    }
+
+    /// Keeps a model; the least recently used one without conversations makes room.
+    pub(super) fn keep(
+        &mut self,
+        model: LoadedModel,
+        group: impl FnOnce(LoadedModel) -> Result<Group, InferenceError>,
+    ) -> Result<&mut Group, InferenceError> {
         if self.loaded.len() >= self.limit {
-            let unused = self.loaded.iter().position(|m| Rc::strong_count(m) == 1);
+            let unused = self.loaded.iter().position(Group::is_idle);
             let gone = self.loaded.remove(unused.ok_or(InferenceError::NoModelRoom { limit: self.limit })?);
-            tracing::info!(model = %gone.id, "model unloaded");
+            tracing::info!(model = %gone.model.id, "model unloaded");
         }
-        let model = Rc::new(model);
-        self.loaded.push(Rc::clone(&model));
-        Ok(model)
+        self.loaded.push(group(model)?);
+        self.loaded.last_mut().ok_or(InferenceError::NoConversation)
     }
 }

@@ -1,105 +1,159 @@
-//! The state of one conversation: codec both ways, language model, sampler, inject queue. All of it is made fresh when
-//! the slot is opened, so nothing of an earlier conversation can be in it.
+//! What the engine keeps of one conversation beside its places in the batches: line, inject queue, rows.
 
-use std::rc::Rc;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
-use domain::frame::SAMPLES_PER_FRAME;
 use domain::session::SamplingParams;
-use personaplex::{BatchOptions, DecState, EncState, Given, LmBatch, Order, Sampler, Sampling};
-use streams::inject_queue::{Decision, InjectItem, InjectQueue, Rejection};
+use personaplex::{Emitted, Frame, Sampler, Sampling};
+use streams::inject_queue::{Decision, InjectEvent, InjectItem, InjectQueue, Rejection};
 use streams::layout::{TEXT, agent_codes};
-use streams::tokens::PromptCodes;
+use tokio::sync::mpsc;
+use tracing::Span;
 
-use super::models::LoadedModel;
-use super::{AgentFrame, OpenRequest, Place};
+use super::conversation::{Line, MAX_UNTAKEN, Output};
+use super::pace::Lag;
+use super::{AgentFrame, OpenRequest, Pace, Place, Rows, SlotId};
 use crate::InferenceError;
 
+/// One conversation.
 pub(super) struct Slot {
-    model: Rc<LoadedModel>,
-    lm: LmBatch,
-    encoder: EncState,
-    decoder: DecState,
+    pub(super) id: SlotId,
+    pub(super) line: Arc<Line>,
+    pub(super) pace: Pace,
+    pub(super) lag: Lag,
+    output: mpsc::UnboundedSender<Output>,
     queue: InjectQueue,
-    codes: PromptCodes,
+    /// Complete rows from the beginning on.
+    log: Vec<Frame>,
     prompt_frames: usize,
+    /// Frame number of the conversation minus that in the batch.
+    shift: usize,
+    /// No frame was emitted yet.
+    first: bool,
+    span: Span,
     /// Given back when the state is gone.
     _place: Place,
 }
 
+/// The engine's ends of a conversation.
+pub(super) struct Wires {
+    pub(super) line: Arc<Line>,
+    pub(super) output: mpsc::UnboundedSender<Output>,
+    pub(super) place: Place,
+    pub(super) span: Span,
+}
+
+/// A user frame about to be fed.
+pub(super) struct Turn {
+    pub(super) slot: usize,
+    pub(super) pcm: Vec<f32>,
+    pub(super) absent: bool,
+}
+
 impl Slot {
-    /// Feeds the prompt in one pass: voice, silence, text, silence. The codec starts anew for the conversation.
-    pub(super) fn open(
-        model: Rc<LoadedModel>,
+    /// `log` are the rows that are complete when it starts.
+    pub(super) fn new(
+        id: SlotId,
         request: &OpenRequest,
-        place: Place,
-    ) -> Result<Self, InferenceError> {
-        let prefix = model.lm.prefill(&model.prompt(request)?, Order::Early).map_err(failed)?;
-        let mut lm = LmBatch::new(&model.lm, 1, BatchOptions::default()).map_err(failed)?;
-        model.lm.open(&mut lm, 0, &prefix, sampler(&request.sampling)).map_err(failed)?;
+        prompt_frames: usize,
+        log: Vec<Frame>,
+        wires: Wires,
+    ) -> Self {
         let mut queue = InjectQueue::new(request.limits);
         queue.begin_conversation();
-        Ok(Self {
-            encoder: model.mimi.new_encoder(),
-            decoder: model.mimi.new_decoder(),
-            codes: request.model.codes,
-            prompt_frames: prefix.frames(),
-            model,
-            lm,
+        Self {
+            id,
+            line: wires.line,
+            pace: request.pace,
+            lag: Lag::default(),
+            output: wires.output,
             queue,
-            _place: place,
-        })
-    }
-
-    pub(super) const fn prompt_frames(&self) -> usize {
-        self.prompt_frames
+            log,
+            prompt_frames,
+            shift: 0,
+            first: true,
+            span: wires.span,
+            _place: wires.place,
+        }
     }
 
     pub(super) fn inject(&mut self, item: InjectItem) -> Result<usize, Rejection> {
+        let _entered = self.span.enter();
         self.queue.offer(item)
     }
 
-    /// One frame: user audio in, agent audio and text out. The call that brings user frame i decides the text and the
-    /// first codebook of frame i + 1, so the queue runs one frame ahead of what is emitted; whether a frame is hidden is
-    /// therefore asked for the emitted frame, not for the call.
-    pub(super) fn step(&mut self, pcm: &[f32]) -> Result<AgentFrame, InferenceError> {
-        let started = Instant::now();
-        let user = self.model.mimi.encode_frame(&mut self.encoder, pcm).map_err(failed)?;
-        let mut given = Given { user: Some(user), ..Given::default() };
-        // Frame 0 comes from the prompt alone and frame 1 is decided in the same call; both are free.
-        let first = self.lm.next_frame(0).map_err(failed)? == self.prompt_frames;
-        if !first && let Decision::Forced { token } = self.queue.decide() {
-            given.text = Some(token);
-            given.agent = Some(self.codes.silence);
+    /// Whether nobody holds the conversation any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.line.is_closed()
+    }
+
+    /// The token to force at this call. The call that brings user frame i decides the text and the first codebook of
+    /// frame i + 1, so the queue runs one frame ahead of what is emitted. Frame 0 comes from the prompt alone and frame 1
+    /// is decided in the first call; both are free.
+    pub(super) fn decide(&mut self) -> Option<i32> {
+        if self.first {
+            return None;
         }
-        let emitted = self.model.lm.step(&mut self.lm, &[Some(given)]).map_err(failed)?[0]
-            .ok_or_else(|| InferenceError::Engine("no frame was emitted".into()))?;
-        if first {
+        match self.queue.decide() {
+            Decision::Forced { token } => Some(token),
+            Decision::Free => None,
+        }
+    }
+
+    /// Takes what the step gave: the frame it completed and the text decided for the one after it.
+    pub(super) fn observe(&mut self, emitted: &Emitted, ahead: i32, row: Frame) {
+        if std::mem::take(&mut self.first) {
             self.queue.observe(emitted.frame[TEXT]);
         }
-        let ahead = self.lm.decided_text(0).map_err(failed)?;
         self.queue.observe(ahead);
-        let agent = agent_codes(&emitted.frame);
-        let pcm = self.model.mimi.decode_frame(&mut self.decoder, &agent).map_err(failed)?;
-        if pcm.len() != SAMPLES_PER_FRAME {
-            return Err(InferenceError::Engine(format!("the codec gave {} samples", pcm.len())));
-        }
-        let index = (emitted.index - self.prompt_frames) as u64;
+        self.log.push(row);
+    }
+
+    /// Hands a frame out.
+    pub(super) fn give(&mut self, emitted: &Emitted, turn: Turn, pcm: Vec<f32>, took: Duration) -> bool {
+        let index = (emitted.index + self.shift - self.prompt_frames) as u64;
         let hidden = self.queue.is_hidden(index);
-        Ok(AgentFrame {
+        let frame = AgentFrame {
             index,
             pcm,
-            agent,
+            agent: agent_codes(&emitted.frame),
             text: (!hidden).then_some(emitted.frame[TEXT]),
             hidden,
             events: self.queue.drain_events(),
-            took: started.elapsed(),
-        })
+            user: turn.pcm,
+            was_absent: turn.absent,
+            took,
+        };
+        let untaken = self.line.given(self.pace);
+        let _ = self.output.send(Output::Frame(Box::new(frame)));
+        untaken <= MAX_UNTAKEN || self.pace == Pace::Audio
+    }
+
+    /// All audio is answered.
+    pub(super) fn end(mut self) {
+        let events = self.finish();
+        let _ = self.output.send(Output::Ended(events));
+    }
+
+    /// What the end does to injections.
+    pub(super) fn finish(&mut self) -> Vec<InjectEvent> {
+        self.queue.end_session();
+        self.queue.drain_events()
+    }
+
+    pub(super) fn fail(self, error: InferenceError) {
+        let _ = self.output.send(Output::Failed(error));
+    }
+
+    /// Rows from `since` on, with what is known of the rows after the complete ones.
+    pub(super) fn rows(&self, since: usize, open: &[Frame]) -> Rows {
+        let first = since.min(self.log.len());
+        Rows { first, complete: self.log[first..].to_vec(), open: open.to_vec() }
     }
 }
 
 /// A generator of its own for every conversation; parameters outside their bounds are moved to the nearest bound.
-fn sampler(params: &SamplingParams) -> Sampler {
+pub(super) fn sampler(params: &SamplingParams) -> Sampler {
     let temperature = |value: f64, usual: f64| if value.is_nan() { usual } else { value.clamp(0.0, 1.5) };
     let usual = SamplingParams::default();
     let sampling = Sampling {
@@ -109,8 +163,4 @@ fn sampler(params: &SamplingParams) -> Sampler {
         audio_top_k: params.audio_topk.clamp(1, 2_048) as usize,
     };
     Sampler::new(sampling, params.seed.unwrap_or_else(rand::random))
-}
-
-fn failed(error: personaplex::PersonaplexError) -> InferenceError {
-    InferenceError::Engine(error.to_string())
 }

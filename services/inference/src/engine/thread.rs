@@ -1,121 +1,320 @@
-//! The engine thread's loop.
+//! The engine thread's loop: commands, ticks, and what fits between them.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tracing::Span;
 
+use super::conversation::Line;
+use super::group::Group;
 use super::models::{LoadedModel, Models};
-use super::slot::Slot;
-use super::{AgentFrame, Answer, Conversation, EngineCommand, OpenRequest, Opened, Place, SlotId};
-use crate::InferenceError;
+use super::pace::{Due, Grid, TICK};
+use super::slot::{Turn, Wires};
+use super::{Answer, Conversation, EngineCommand, Mailbox, OpenRequest, Opened, Pace, Place, SlotId};
+use crate::{InferenceError, InferenceSettings};
 
-/// A frame that waits for its step.
-struct WaitingFrame {
-    slot: SlotId,
-    pcm: Vec<f32>,
-    span: Span,
-    reply: Answer<AgentFrame>,
+/// Time before a tick that other work leaves free.
+const MARGIN: Duration = Duration::from_millis(5);
+const SILENCE: [f32; domain::frame::SAMPLES_PER_FRAME] = [0.0; domain::frame::SAMPLES_PER_FRAME];
+
+/// Choices for the life of the thread.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    threads: usize,
+    max_models: usize,
+    slots: usize,
+    late_frames: u32,
 }
 
-struct EngineThread {
+impl Options {
+    pub(super) fn new(settings: &InferenceSettings, threads: usize) -> Self {
+        Self {
+            threads,
+            max_models: settings.max_models.max(1),
+            slots: settings.max_sessions.max(1),
+            late_frames: settings.late_frames,
+        }
+    }
+}
+
+/// An open command that waits for its turn.
+struct Opening {
+    request: Box<OpenRequest>,
+    place: Place,
+    loaded: Option<Box<LoadedModel>>,
+    mailbox: Mailbox,
+    span: Span,
+    reply: Answer<Opened>,
+}
+
+struct EngineThread<'a> {
+    options: &'a Options,
     models: Models,
-    slots: HashMap<SlotId, (Weak<()>, Slot)>,
+    openings: VecDeque<Opening>,
+    grid: Grid,
     next: SlotId,
-    /// For the conversations made here; weak, so that the thread does not keep itself alive.
-    commands: mpsc::WeakSender<EngineCommand>,
+    /// How long a step between ticks has taken of late.
+    usual: Duration,
 }
 
 /// Works until every handle is gone.
 pub(super) fn run(
-    mut inbox: mpsc::Receiver<EngineCommand>,
-    commands: mpsc::WeakSender<EngineCommand>,
-    max_models: usize,
-    threads: usize,
+    inbox: &Receiver<EngineCommand>,
+    options: &Options,
+    waking: &AtomicBool,
+    running: &AtomicBool,
 ) {
-    nn::device::set_threads(threads);
-    let _no_grad = tch::no_grad_guard();
-    let mut engine =
-        EngineThread { models: Models::new(max_models), slots: HashMap::new(), next: 0, commands };
-    let mut frames = Vec::new();
-    while let Some(first) = inbox.blocking_recv() {
-        engine.take(first, &mut frames);
-        // Everything that waits is looked at together: frames of several conversations form one round.
-        while let Ok(command) = inbox.try_recv() {
-            engine.take(command, &mut frames);
+    struct Stopped<'a>(&'a AtomicBool);
+    impl Drop for Stopped<'_> {
+        fn drop(&mut self) {
+            self.0.store(false, Ordering::Release);
         }
-        engine.step(&mut frames);
-        engine.clear_slots();
+    }
+    let _stopped = Stopped(running);
+    nn::device::set_threads(options.threads);
+    let _no_grad = tch::no_grad_guard();
+    let mut engine = EngineThread {
+        options,
+        models: Models::new(options.max_models),
+        openings: VecDeque::new(),
+        grid: Grid::default(),
+        next: 0,
+        usual: Duration::ZERO,
+    };
+    while engine.listen(inbox, waking) {
+        engine.work();
     }
     tracing::debug!("engine ended");
 }
 
-impl EngineThread {
-    fn take(&mut self, command: EngineCommand, frames: &mut Vec<WaitingFrame>) {
-        match command {
-            EngineCommand::Open { request, place, loaded, span, reply } => {
-                let opened = span.in_scope(|| self.open(request, place, loaded));
-                // When nobody waits any more the conversation in the answer is dropped, which frees the slot.
-                let _ = reply.send(opened);
+impl EngineThread<'_> {
+    /// Takes commands until there is work; `false` when nobody can send any more.
+    fn listen(&mut self, inbox: &Receiver<EngineCommand>, waking: &AtomicBool) -> bool {
+        let mut wait = self.patience(Instant::now());
+        loop {
+            let received = match wait {
+                Some(Duration::ZERO) => inbox.try_recv().map_err(|e| e == TryRecvError::Disconnected),
+                Some(wait) => inbox.recv_timeout(wait).map_err(|e| e == RecvTimeoutError::Disconnected),
+                None => inbox.recv().map_err(|_| true),
+            };
+            match received {
+                Ok(command) => self.take(command, waking),
+                Err(gone) => return !gone,
             }
-            EngineCommand::Frame { slot, pcm, span, reply } => {
-                frames.push(WaitingFrame { slot, pcm, span, reply });
-            }
-            EngineCommand::Inject { slot, item, span, reply } => {
-                let _entered = span.enter();
-                let slot = self.slots.get_mut(&slot).ok_or(InferenceError::NoConversation);
-                let _ = reply.send(slot.map(|(_, slot)| slot.inject(item)));
-            }
-            EngineCommand::Close => {}
+            wait = Some(Duration::ZERO);
         }
     }
 
-    fn open(
+    /// How long there is nothing to do but to listen; none for as long as nobody asks for anything.
+    fn patience(&mut self, now: Instant) -> Option<Duration> {
+        let tick = self.next_tick(now).map(|due| due.saturating_duration_since(now));
+        if !self.openings.is_empty() || self.has_audio() {
+            return Some(match tick {
+                Some(left) if !self.fits(left) => left,
+                _ => Duration::ZERO,
+            });
+        }
+        tick
+    }
+
+    /// Whether one more piece of work is over before the next tick.
+    fn fits(&self, left: Duration) -> bool {
+        left > self.usual + MARGIN
+    }
+
+    fn next_tick(&mut self, now: Instant) -> Option<Instant> {
+        let live = self.models.groups().any(|g| g.slots().any(|(_, s)| s.pace != Pace::Audio));
+        if live {
+            return Some(self.grid.due(now));
+        }
+        self.grid.stop();
+        None
+    }
+
+    fn has_audio(&mut self) -> bool {
+        self.models.groups().any(|g| g.slots().any(|(_, s)| s.pace == Pace::Audio && s.line.waiting() > 0))
+    }
+
+    fn take(&mut self, command: EngineCommand, waking: &AtomicBool) {
+        match command {
+            EngineCommand::Open { request, place, loaded, mailbox, span, reply } => {
+                self.openings.push_back(Opening { request, place, loaded, mailbox, span, reply });
+            }
+            EngineCommand::Inject { slot, item, span, reply } => {
+                let _entered = span.enter();
+                let found =
+                    self.models.groups().find_map(|g| g.find(slot).map(|(_, s)| s.inject(item.clone())));
+                let _ = reply.send(found.ok_or(InferenceError::NoConversation));
+            }
+            EngineCommand::Rows { slot, since, reply } => {
+                let mut groups = self.models.groups();
+                let rows = groups.find_map(|g| g.find(slot).map(|(at, _)| at).map(|at| g.rows(at, since)));
+                let _ = reply.send(rows.unwrap_or(Err(InferenceError::NoConversation)));
+            }
+            EngineCommand::Finish { slot, reply } => {
+                let mut groups = self.models.groups();
+                let ended = groups.find_map(|g| {
+                    let at = g.find(slot)?.0;
+                    g.remove(at).map(|mut slot| slot.finish())
+                });
+                let _ = reply.send(ended.ok_or(InferenceError::NoConversation));
+            }
+            EngineCommand::Wake => waking.store(false, Ordering::Release),
+        }
+    }
+
+    /// A tick when it is due; else one piece of other work.
+    fn work(&mut self) {
+        self.clear();
+        let now = Instant::now();
+        match self.next_tick(now) {
+            Some(due) if due <= now => self.tick(due),
+            _ => self.between(),
+        }
+        self.clear();
+    }
+
+    /// Ends conversations that are over.
+    fn clear(&mut self) {
+        for group in self.models.groups() {
+            let over: Vec<(usize, bool)> = group
+                .slots()
+                .filter(|(_, slot)| slot.is_gone() || slot.line.is_finished())
+                .map(|(at, slot)| (at, slot.is_gone()))
+                .collect();
+            for (at, gone) in over {
+                if let Some(slot) = group.remove(at)
+                    && !gone
+                {
+                    slot.end();
+                }
+            }
+        }
+    }
+
+    /// One frame of everybody on the clock, and of those without one who have audio; then what came too late for earlier
+    /// ticks.
+    fn tick(&mut self, due: Instant) {
+        let patience = self.options.late_frames;
+        for group in self.models.groups() {
+            let turns = group.slots().filter_map(|(at, slot)| due_turn(at, slot, patience)).collect();
+            step(group, turns);
+        }
+        for group in self.models.groups() {
+            for _ in 0..=patience {
+                let late = group.slots().filter_map(|(at, slot)| {
+                    slot.lag.catch_up(slot.line.waiting()).then(|| turn(at, slot)).flatten()
+                });
+                let turns: Vec<Turn> = late.collect();
+                if turns.is_empty() {
+                    break;
+                }
+                step(group, turns);
+            }
+            for (_, slot) in group.slots().filter(|(_, slot)| slot.pace != Pace::Audio) {
+                if slot.lag.shorten(slot.line.waiting()) {
+                    slot.line.drop_oldest();
+                }
+            }
+        }
+        let now = Instant::now();
+        let took = now.saturating_duration_since(due);
+        metrics::histogram!("ppx_tick_seconds").record(took.as_secs_f64());
+        let passed = self.grid.advance(now);
+        if took > TICK {
+            metrics::counter!("ppx_ticks_late_total").increment(1);
+        }
+        if passed > 0 {
+            let slots = self.models.groups().flat_map(Group::slots);
+            slots.for_each(|(_, slot)| slot.lag.missed(passed, patience));
+        }
+    }
+
+    /// A conversation to be opened, or a step of those that have audio and no clock.
+    fn between(&mut self) {
+        let started = Instant::now();
+        if let Some(opening) = self.openings.pop_front() {
+            self.open(opening);
+            return;
+        }
+        let mut stepped = false;
+        for group in self.models.groups() {
+            let ready = group.slots().filter(|(_, slot)| slot.pace == Pace::Audio);
+            let turns: Vec<Turn> = ready.filter_map(|(at, slot)| turn(at, slot)).collect();
+            stepped |= !turns.is_empty();
+            step(group, turns);
+        }
+        if stepped {
+            self.usual = (self.usual * 7 + started.elapsed()) / 8;
+        }
+    }
+
+    fn open(&mut self, opening: Opening) {
+        let Opening { request, place, loaded, mailbox, span, reply } = opening;
+        let opened = span.clone().in_scope(|| self.make(request, place, loaded, mailbox, span));
+        // When nobody waits any more the conversation in the answer is dropped, which frees the slot.
+        let _ = reply.send(opened);
+    }
+
+    fn make(
         &mut self,
         request: Box<OpenRequest>,
         place: Place,
         loaded: Option<Box<LoadedModel>>,
+        mailbox: Mailbox,
+        span: Span,
     ) -> Result<Opened, InferenceError> {
-        self.clear_slots();
-        let model = match (self.models.get(request.model.id), loaded) {
-            (Some(model), _) => model,
-            (None, Some(loaded)) => self.models.keep(*loaded)?,
+        let slots = self.options.slots;
+        let group = match (self.models.get(request.model.id), loaded) {
+            (Some(group), _) => group,
+            (None, Some(loaded)) => {
+                self.models.keep(*loaded, |model| guarded(|| Group::new(model, slots)))?
+            }
             (None, None) => return Ok(Opened::NotLoaded(request, place)),
         };
-        let slot = guarded(|| Slot::open(model, &request, place))?;
-        let commands = self.commands.upgrade().ok_or(InferenceError::EngineGone)?;
-        let alive = Arc::new(());
-        let id = self.next;
+        let line = Arc::new(Line::default());
+        let (sender, output) = mpsc::unbounded_channel();
+        let slot = self.next;
         self.next += 1;
-        let prompt_frames = slot.prompt_frames();
-        self.slots.insert(id, (Arc::downgrade(&alive), slot));
-        Ok(Opened::Ready(Conversation { slot: id, prompt_frames, commands, alive: Some(alive) }))
-    }
-
-    /// One round: every conversation that has a frame makes one step.
-    fn step(&mut self, frames: &mut Vec<WaitingFrame>) {
-        for WaitingFrame { slot, pcm, span, reply } in frames.drain(..) {
-            let _entered = span.enter();
-            let stepped = match self.slots.get_mut(&slot) {
-                Some((_, state)) => guarded(|| state.step(&pcm)),
-                None => Err(InferenceError::NoConversation),
-            };
-            if stepped.is_err() {
-                // Half-stepped state must not be used again.
-                self.slots.remove(&slot);
-            }
-            let _ = reply.send(stepped);
-        }
-    }
-
-    fn clear_slots(&mut self) {
-        self.slots.retain(|_, (alive, _)| alive.strong_count() > 0);
+        let wires = Wires { line: Arc::clone(&line), output: sender, place, span };
+        let prompt_frames = guarded(|| group.open(slot, &request, wires))?;
+        let pace = request.pace;
+        let leftover = Vec::new();
+        Ok(Opened::Ready(Conversation { slot, prompt_frames, pace, mailbox, line, output, leftover }))
     }
 }
 
-/// A failure inside libtorch is a panic; it ends one conversation, not the engine.
+/// The frame that a conversation has.
+fn turn(at: usize, slot: &super::slot::Slot) -> Option<Turn> {
+    Some(Turn { slot: at, pcm: slot.line.pop()?, absent: false })
+}
+
+/// What a conversation is fed at a tick.
+fn due_turn(at: usize, slot: &mut super::slot::Slot, patience: u32) -> Option<Turn> {
+    let Pace::Realtime { absent } = slot.pace else { return turn(at, slot) };
+    match slot.lag.tick(slot.line.waiting(), absent, patience) {
+        Due::Frame => turn(at, slot),
+        Due::Silence => Some(Turn { slot: at, pcm: SILENCE.to_vec(), absent: true }),
+        Due::Nothing => None,
+    }
+}
+
+/// A step that fails ends the conversations of its model that took part: half-stepped state must not be used again.
+fn step(group: &mut Group, turns: Vec<Turn>) {
+    let slots: Vec<usize> = turns.iter().map(|turn| turn.slot).collect();
+    if let Err(error) = guarded(|| group.step(turns)) {
+        for slot in slots.into_iter().filter_map(|at| group.remove(at)) {
+            slot.fail(InferenceError::Engine(error.to_string()));
+        }
+    }
+}
+
+/// A failure inside libtorch is a panic; it ends conversations, not the engine.
 fn guarded<T>(work: impl FnOnce() -> Result<T, InferenceError>) -> Result<T, InferenceError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -119,7 +119,7 @@ pub(crate) async fn run(
 impl Session {
     /// Opens and talks; the conversation's place is free again when this returns.
     async fn live(&mut self, prepared: Prepared, place: Place) -> Ending {
-        let conversation = match self.open(prepared.request, place).await {
+        let mut conversation = match self.open(prepared.request, place).await {
             Ok(conversation) => conversation,
             Err(ending) => return ending,
         };
@@ -127,8 +127,8 @@ impl Session {
             Ok(voice) => voice,
             Err(ending) => return ending,
         };
-        let ending = match self.begin(&mut voice, &conversation).await {
-            Ok(()) => self.talk(&mut voice, &conversation).await,
+        let ending = match self.begin(&mut voice, &mut conversation).await {
+            Ok(()) => self.talk(&mut voice, &mut conversation).await,
             Err(ending) => ending,
         };
         drop(conversation);

@@ -11,7 +11,7 @@ use streams::{TextDecoder, Tokenizer};
 use super::{Incoming, Session};
 use crate::InferenceError;
 use crate::context::{self, Admission, Refusal};
-use crate::engine::{AgentFrame, Conversation};
+use crate::engine::{AgentFrame, Conversation, Pushed};
 use crate::protocol::{self, Ending};
 
 /// The agent's side as the client gets it: Ogg-Opus and text.
@@ -38,7 +38,7 @@ impl Session {
     pub(super) async fn begin(
         &mut self,
         voice: &mut Voice,
-        conversation: &Conversation,
+        conversation: &mut Conversation,
     ) -> Result<(), Ending> {
         self.outbox.send(protocol::HANDSHAKE.to_vec().into()).await?;
         self.tally.ready(self.clock.opened().elapsed());
@@ -51,7 +51,7 @@ impl Session {
     }
 
     /// Works until something ends the session.
-    pub(super) async fn talk(&mut self, voice: &mut Voice, conversation: &Conversation) -> Ending {
+    pub(super) async fn talk(&mut self, voice: &mut Voice, conversation: &mut Conversation) -> Ending {
         loop {
             if let Err(ending) = self.round(voice, conversation).await {
                 return ending;
@@ -60,14 +60,14 @@ impl Session {
     }
 
     /// Answers all audio there is, then waits for one message.
-    async fn round(&mut self, voice: &mut Voice, conversation: &Conversation) -> Result<(), Ending> {
+    async fn round(&mut self, voice: &mut Voice, conversation: &mut Conversation) -> Result<(), Ending> {
         let mut worked = false;
         while let Some(pcm) = self.inbox.next_frame() {
             if self.shared.shutdown.is_cancelled() {
                 return Err(Ending::Draining);
             }
             self.check_time().await?;
-            let frame = conversation.frame(pcm).await.map_err(|e| failed(&e))?;
+            let frame = answer(conversation, pcm).await?;
             self.clock.busy(Instant::now());
             self.give(voice, frame).await?;
             worked = true;
@@ -120,7 +120,7 @@ impl Session {
     async fn inject(
         &mut self,
         voice: &Voice,
-        conversation: &Conversation,
+        conversation: &mut Conversation,
         message: &str,
     ) -> Result<(), Ending> {
         match self.gate.admit(Instant::now()) {
@@ -136,7 +136,7 @@ impl Session {
             Err(refusal) => return self.tell(&refusal.event()).await,
         };
         let (id, tokens) = (item.id.clone(), item.tokens.len());
-        let offered = conversation.inject(item).await.map_err(|e: InferenceError| failed(&e))?;
+        let offered = conversation.injector().offer(item).await;
         match context::answer(id, tokens, &offered) {
             Some(event) => self.tell(&event).await,
             None => Ok(()),
@@ -152,6 +152,15 @@ impl Session {
         let pages = voice.writer.finish().map_err(|e| failed(&e))?;
         self.outbox.send(protocol::audio(&pages)).await
     }
+}
+
+/// The agent's frame for one frame of the user.
+async fn answer(conversation: &mut Conversation, pcm: Vec<f32>) -> Result<AgentFrame, Ending> {
+    if let Pushed::Full(_) | Pushed::Ended = conversation.push(pcm) {
+        return Err(Ending::ModelError);
+    }
+    let frame = conversation.next().await.unwrap_or(Err(InferenceError::NoConversation));
+    frame.map_err(|error| failed(&error))
 }
 
 fn failed(error: &dyn std::error::Error) -> Ending {

@@ -168,6 +168,15 @@ impl LmBatch {
         Ok(&self.slot(slot)?.history)
     }
 
+    /// The rows of a conversation that are complete, which are those fed, and what is known of the rows after them.
+    ///
+    /// # Errors
+    /// When the slot is not open.
+    pub fn rows(&self, slot: usize) -> Result<(&[Frame], &[Frame]), PersonaplexError> {
+        let slot = self.slot(slot)?;
+        Ok(slot.history.rows().split_at(slot.fed))
+    }
+
     /// Hidden states `[B, 1, dim]` of the last call; none with graphs.
     #[must_use]
     pub fn hidden(&self) -> Option<&Tensor> {

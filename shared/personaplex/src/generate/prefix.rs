@@ -73,16 +73,51 @@ impl Lm {
     /// # Errors
     /// Ids out of range, rows that do not fit each other, or a prompt longer than the window.
     pub fn prefill(&self, prompt: &Prompt, order: Order) -> Result<Prefix, PersonaplexError> {
-        let embedded = prompt.embedded();
-        let frames = embedded + prompt.frames.len();
+        let frames = prompt.embedded() + prompt.frames.len();
         let fed = match order {
             Order::Early => frames + 1,
             Order::Reference => frames,
         };
+        let history = self.prompt_history(prompt)?;
+        self.feed(prompt, history, order, fed)
+    }
+
+    /// As [`Lm::prefill`] for a conversation that began with `prompt` and has come as far as `rows`, from row 0 on
+    /// ([`LmBatch::rows`](super::LmBatch::rows), complete ones and then open ones): it goes on as if it had never stopped.
+    /// Where no row is open, the last one is taken for the one being decided.
+    ///
+    /// # Errors
+    /// As [`Lm::prefill`]; also when the rows do not go beyond those that the prompt gives as embeddings.
+    pub fn resume(&self, prompt: &Prompt, rows: &[Frame], order: Order) -> Result<Prefix, PersonaplexError> {
+        let embedded = prompt.embedded();
+        let complete = rows.iter().rposition(|row| !row.contains(&UNKNOWN)).map_or(0, |last| last + 1);
+        let fed = if complete == rows.len() { complete.saturating_sub(1) } else { complete };
+        if fed <= embedded || rows[embedded..fed].iter().flatten().any(|id| *id == UNKNOWN) {
+            return Err(PersonaplexError::PromptRows);
+        }
+        let mut history = History::new(self);
+        for (p, row) in rows.iter().enumerate() {
+            let known: Vec<i32> = row[1..].iter().copied().filter(|id| *id != UNKNOWN).collect();
+            let text: Vec<i32> = row[..1].iter().copied().filter(|id| *id != UNKNOWN).collect();
+            self.check_ids("row text", &text, self.config.text_card + 1)?;
+            self.check_ids("row audio", &known, self.config.card + 1)?;
+            *history.row(p) = *row;
+        }
+        self.feed(prompt, history, order, fed)
+    }
+
+    /// Feeds the first `fed` rows of a history; those that the prompt gives as embeddings come from there.
+    fn feed(
+        &self,
+        prompt: &Prompt,
+        mut history: History,
+        order: Order,
+        fed: usize,
+    ) -> Result<Prefix, PersonaplexError> {
+        let embedded = prompt.embedded();
         if fed as i64 > self.config.context {
             return Err(PersonaplexError::PromptTooLong { rows: fed, window: self.config.context });
         }
-        let mut history = self.prompt_history(prompt)?;
         history.row(fed);
         let _span = tracing::debug_span!("lm.prefill", rows = fed).entered();
         let mut layers = Vec::new();
@@ -103,6 +138,10 @@ impl Lm {
             });
             last.transpose()
         })?;
+        let frames = match order {
+            Order::Early => fed.saturating_sub(1),
+            Order::Reference => fed,
+        };
         Ok(Prefix { layers, hidden, history, order, frames, fed })
     }
 

@@ -1,0 +1,206 @@
+//! The conversations of one model: they are the slots of one batch and step together.
+
+use std::time::Instant;
+
+use domain::frame::SAMPLES_PER_FRAME;
+use personaplex::{BatchOptions, DecState, Emitted, EncState, Given, LmBatch, Order, PersonaplexError};
+use streams::layout::agent_codes;
+use streams::tokens::PromptCodes;
+use tch::{Kind, Tensor};
+
+use super::models::LoadedModel;
+use super::slot::{Slot, Turn, Wires, sampler};
+use super::{OpenRequest, Rows, SlotId};
+use crate::InferenceError;
+
+/// Codebooks of each side.
+const CODEBOOKS: usize = 8;
+
+/// A model with the state of its conversations. The slots of the codec and of the language model have the same numbers.
+pub(super) struct Group {
+    pub(super) model: LoadedModel,
+    lm: LmBatch,
+    encoder: EncState,
+    decoder: DecState,
+    slots: Vec<Option<Slot>>,
+    codes: PromptCodes,
+}
+
+impl Group {
+    /// Takes the memory of `slots` conversations.
+    pub(super) fn new(model: LoadedModel, slots: usize) -> Result<Self, InferenceError> {
+        let graphs = model.lm.device().is_cuda();
+        let options = BatchOptions { graphs, ..BatchOptions::default() };
+        let mut group = Self {
+            lm: LmBatch::new(&model.lm, slots, options).map_err(failed)?,
+            encoder: model.mimi.new_encoder_batch(slots as i64, 1),
+            decoder: model.mimi.new_decoder_batch(slots as i64, 1),
+            slots: (0..slots).map(|_| None).collect(),
+            codes: model.codes,
+            model,
+        };
+        if graphs {
+            group.model.mimi.record_encoder(&mut group.encoder).map_err(failed)?;
+            group.model.mimi.record_decoder(&mut group.decoder).map_err(failed)?;
+        }
+        Ok(group)
+    }
+
+    /// Whether no conversation is in it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.slots.iter().all(Option::is_none)
+    }
+
+    /// Conversations with their numbers.
+    pub(super) fn slots(&mut self) -> impl Iterator<Item = (usize, &mut Slot)> {
+        self.slots.iter_mut().enumerate().filter_map(|(b, slot)| Some((b, slot.as_mut()?)))
+    }
+
+    /// The conversation of this id.
+    pub(super) fn find(&mut self, id: SlotId) -> Option<(usize, &mut Slot)> {
+        self.slots().find(|(_, slot)| slot.id == id)
+    }
+
+    /// Takes a conversation out.
+    pub(super) fn remove(&mut self, at: usize) -> Option<Slot> {
+        self.lm.close(at);
+        self.slots[at].take()
+    }
+
+    /// Feeds the prompt in one pass: voice, silence, text, silence. The codec starts anew for the conversation. Gives the
+    /// number of prompt frames.
+    pub(super) fn open(
+        &mut self,
+        id: SlotId,
+        request: &OpenRequest,
+        wires: Wires,
+    ) -> Result<usize, InferenceError> {
+        let at = self.slots.iter().position(Option::is_none).ok_or_else(no_slot)?;
+        let prompt = self.model.prompt(request)?;
+        let lm = &self.model.lm;
+        let mut prefix = lm.prefill(&prompt, Order::Early).map_err(failed)?;
+        let prompt_frames = prefix.frames();
+        if let Some(rows) = &request.resume {
+            prefix = lm.resume(&prompt, rows, Order::Early).map_err(failed)?;
+        }
+        lm.open(&mut self.lm, at, &prefix, sampler(&request.sampling)).map_err(failed)?;
+        self.encoder.reset(at as i64);
+        self.decoder.reset(at as i64);
+        let log = self.lm.rows(at).map_err(failed)?.0.to_vec();
+        self.slots[at] = Some(Slot::new(id, request, prompt_frames, log, wires));
+        Ok(prompt_frames)
+    }
+
+    /// Rows of a conversation.
+    pub(super) fn rows(&self, at: usize, since: usize) -> Result<Rows, InferenceError> {
+        let slot = self.slots[at].as_ref().ok_or(InferenceError::NoConversation)?;
+        Ok(slot.rows(since, self.lm.rows(at).map_err(failed)?.1))
+    }
+
+    /// One frame of every conversation that has a turn; the others are as if there had been no call. Those that cannot
+    /// go on are told and taken out.
+    pub(super) fn step(&mut self, mut turns: Vec<Turn>) -> Result<(), InferenceError> {
+        let started = Instant::now();
+        self.refuse_misshapen(&mut turns);
+        if turns.is_empty() {
+            return Ok(());
+        }
+        let given = self.listen(&turns)?;
+        let emitted = self.model.lm.step(&mut self.lm, &given).map_err(failed)?;
+        let waves = self.speak(&turns, &emitted)?;
+        for (turn, wave) in turns.into_iter().zip(waves) {
+            let at = turn.slot;
+            let (Some(slot), Some(emitted)) = (&mut self.slots[at], &emitted[at]) else { continue };
+            if !slot.give(emitted, turn, wave, started.elapsed())
+                && let Some(slot) = self.remove(at)
+            {
+                slot.fail(InferenceError::NotTaken);
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_misshapen(&mut self, turns: &mut Vec<Turn>) {
+        turns.retain(|turn| {
+            let fits = turn.pcm.len() == SAMPLES_PER_FRAME;
+            if !fits && let Some(slot) = self.slots[turn.slot].take() {
+                self.lm.close(turn.slot);
+                slot.fail(InferenceError::Engine(format!("a frame has {} samples", turn.pcm.len())));
+            }
+            fits
+        });
+    }
+
+    fn active(&self, turns: &[Turn]) -> Vec<bool> {
+        let mut active = vec![false; self.slots.len()];
+        turns.iter().for_each(|turn| active[turn.slot] = true);
+        active
+    }
+
+    /// Codes of the user's audio and what the inject queues force.
+    fn listen(&mut self, turns: &[Turn]) -> Result<Vec<Option<Given>>, InferenceError> {
+        let mut pcm = vec![0.0f32; self.slots.len() * SAMPLES_PER_FRAME];
+        for turn in turns {
+            pcm[turn.slot * SAMPLES_PER_FRAME..][..SAMPLES_PER_FRAME].copy_from_slice(&turn.pcm);
+        }
+        let pcm = Tensor::from_slice(&pcm).view([self.slots.len() as i64, 1, SAMPLES_PER_FRAME as i64]);
+        let active = self.active(turns);
+        let codes = self.model.mimi.encode_step(&mut self.encoder, &pcm, &active).map_err(failed)?;
+        let width = codes.size()[1] as usize;
+        let codes =
+            Vec::<i64>::try_from(codes.flatten(0, -1).to_device(tch::Device::Cpu)).map_err(no_host)?;
+        let mut given = vec![None; self.slots.len()];
+        for turn in turns {
+            let user = std::array::from_fn(|k| codes[turn.slot * width + k] as i32);
+            let text = self.slots[turn.slot].as_mut().and_then(Slot::decide);
+            let agent = text.map(|_| self.codes.silence);
+            given[turn.slot] = Some(Given { user: Some(user), text, agent });
+        }
+        Ok(given)
+    }
+
+    /// Samples of the agent's codes, one set a turn.
+    fn speak(
+        &mut self,
+        turns: &[Turn],
+        emitted: &[Option<Emitted>],
+    ) -> Result<Vec<Vec<f32>>, InferenceError> {
+        let mut codes = vec![0i64; self.slots.len() * CODEBOOKS];
+        for turn in turns {
+            let emitted = emitted[turn.slot].as_ref().ok_or_else(not_emitted)?;
+            let to = &mut codes[turn.slot * CODEBOOKS..][..CODEBOOKS];
+            to.iter_mut().zip(agent_codes(&emitted.frame)).for_each(|(to, code)| *to = i64::from(code));
+            let ahead = self.lm.decided_text(turn.slot).map_err(failed)?;
+            let row = *self.lm.rows(turn.slot).map_err(failed)?.0.last().ok_or_else(not_emitted)?;
+            if let Some(slot) = &mut self.slots[turn.slot] {
+                slot.observe(emitted, ahead, row);
+            }
+        }
+        let codes = Tensor::from_slice(&codes).view([self.slots.len() as i64, CODEBOOKS as i64, 1]);
+        let active = self.active(turns);
+        let wave = self.model.mimi.decode_step(&mut self.decoder, &codes, &active).map_err(failed)?;
+        let wave = wave.to_device(tch::Device::Cpu).to_kind(Kind::Float).contiguous();
+        let samples = wave.size()[2] as usize;
+        if samples != SAMPLES_PER_FRAME {
+            return Err(InferenceError::Engine(format!("the codec gave {samples} samples")));
+        }
+        let wave = Vec::<f32>::try_from(wave.flatten(0, -1)).map_err(no_host)?;
+        Ok(turns.iter().map(|turn| wave[turn.slot * samples..][..samples].to_vec()).collect())
+    }
+}
+
+fn no_slot() -> InferenceError {
+    InferenceError::Engine("the batch has no free slot".into())
+}
+
+fn not_emitted() -> InferenceError {
+    InferenceError::Engine("no frame was emitted".into())
+}
+
+fn no_host(error: tch::TchError) -> InferenceError {
+    InferenceError::Engine(error.to_string())
+}
+
+pub(super) fn failed(error: PersonaplexError) -> InferenceError {
+    InferenceError::Engine(error.to_string())
+}
