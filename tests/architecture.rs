@@ -27,7 +27,7 @@ fn may_use(name: &str) -> Vec<&'static str> {
         "domain" | "aligner" | "testkit" => vec![],
         "streams" | "audio" | "spoken" | "artifacts" | "weights" | "store" | "bus" => vec!["domain"],
         "preflight" => vec!["domain", "audio", "streams", "weights"],
-        "runlog" => vec!["domain"],
+        "runlog" | "puppeteer" => vec!["domain"],
         "chassis" => vec!["domain", "artifacts", "store", "bus"],
         "rest" => vec!["domain", "artifacts", "store", "chassis"],
         "client" => vec!["domain", "audio", "weights"],
@@ -37,7 +37,7 @@ fn may_use(name: &str) -> Vec<&'static str> {
         "inference" => foundation_and(&["nn", "personaplex"]),
         // It is a client of inference, as any other.
         "evaluation" => foundation_and(&["client"]),
-        "gateway" => foundation_and(&["rest", "preflight", "runlog"]),
+        "gateway" => foundation_and(&["rest", "preflight", "puppeteer", "runlog"]),
         "datagen" | "tts" | "align" | "dataset" => foundation_and(&[]),
         _ => vec![],
     }

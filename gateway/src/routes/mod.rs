@@ -11,6 +11,7 @@ pub mod domains;
 pub mod evaluations;
 pub mod health;
 pub mod jobs;
+pub mod knowledge_bases;
 pub mod models;
 mod names;
 pub mod runs;
@@ -35,6 +36,7 @@ pub fn register(config: &mut ServiceConfig) {
     runs::register(config);
     voices::register(config);
     sessions::register(config);
+    knowledge_bases::register(config);
     evaluations::register(config);
     comparisons::register(config);
     api_keys::register(config);

@@ -107,6 +107,8 @@ typed_id!(/// A voice for the agent.
     VoiceId, "voice", "voice");
 typed_id!(/// One live conversation.
     SessionId, "session", "sess");
+typed_id!(/// Facts that a puppeteer may tell the agent.
+    KnowledgeBaseId, "knowledge base", "kb");
 typed_id!(/// A judged set of dialogues.
     EvaluationId, "evaluation", "eval");
 typed_id!(/// A paired comparison of two evaluations.

@@ -19,6 +19,7 @@ pub mod job;
 pub mod manifest;
 pub mod pack;
 pub mod preflight;
+pub mod puppeteer;
 pub mod render;
 pub mod run;
 pub mod session;

@@ -21,6 +21,7 @@ pub mod models;
 pub mod outbox;
 mod page;
 pub mod pauses;
+pub mod puppeteers;
 pub mod runs;
 pub mod sessions;
 pub mod voices;
