@@ -103,6 +103,12 @@ impl RingCache {
         Self { k: empty(), v: empty(), shape }
     }
 
+    /// Sizes of the ring.
+    #[must_use]
+    pub const fn shape(&self) -> RingShape {
+        self.shape
+    }
+
     /// Keys as stored, `[B, H, capacity, D]`.
     pub fn keys(&self) -> Tensor {
         self.k.narrow(2, 0, self.shape.capacity())

@@ -32,11 +32,13 @@ pub struct BatchOptions {
     pub graphs: bool,
     /// Most ids that a draw looks at, whatever a session's top-k: its share of the batch's memory.
     pub top_k_limit: usize,
+    /// Rows that a slot keeps, and so the most that a row sees; at most the model's window, which is the default.
+    pub rows: Option<usize>,
 }
 
 impl Default for BatchOptions {
     fn default() -> Self {
-        Self { order: Order::Early, sample_user: false, graphs: false, top_k_limit: 512 }
+        Self { order: Order::Early, sample_user: false, graphs: false, top_k_limit: 512, rows: None }
     }
 }
 
@@ -83,7 +85,7 @@ pub struct LmBatch {
 }
 
 impl LmBatch {
-    /// An empty batch of `slots` slots. Takes the memory of all full windows at once (0.5 MiB a row and slot for the 7B).
+    /// An empty batch of `slots` slots. Takes the memory of all rows at once (0.5 MiB a row and slot for the 7B).
     ///
     /// # Errors
     /// When graphs are asked for and the model is not on CUDA, or the model's layers are streamed.
@@ -96,11 +98,12 @@ impl LmBatch {
         let codebooks = if options.sample_user { c.dep_q as usize } else { AGENT_STEPS };
         let limit = options.top_k_limit.max(1);
         let (text_k, audio_k) = (limit.min(c.text_card as usize), limit.min(c.card as usize));
+        let rows = options.rows.map_or(c.context, |rows| rows as i64);
         let inputs = |slots| StepInputs::new(slots, codebooks, text_k, audio_k, lm.device);
         Ok(Self {
             options,
             slots: (0..slots).map(|_| None).collect(),
-            caches: lm.temporal.caches(slots as i64, lm.kind, lm.device),
+            caches: lm.temporal.caches(slots as i64, rows, lm.kind, lm.device),
             inputs: inputs(slots),
             first: inputs(1),
             graphs: Graphs::default(),
@@ -112,6 +115,12 @@ impl LmBatch {
     #[must_use]
     pub fn free_slot(&self) -> Option<usize> {
         self.slots.iter().position(Option::is_none)
+    }
+
+    /// Rows that a slot keeps: from then on the oldest give way.
+    #[must_use]
+    pub fn window(&self) -> usize {
+        self.caches.first().map_or(0, |cache| cache.shape().window as usize)
     }
 
     /// Slots, free or not.
@@ -330,9 +339,10 @@ impl LmBatch {
             let out = self.graphs.replay(lm, &mut self.inputs, &mut self.caches, rows, steps)?;
             return host_rows(&out.next);
         }
+        let capacity = self.caches[0].shape().capacity();
         let len = match lm.device {
-            tch::Device::Cpu => rows.min(lm.temporal.ring().capacity()),
-            _ => bucket(lm, rows),
+            tch::Device::Cpu => rows.min(capacity),
+            _ => bucket(capacity, rows),
         };
         let out = lm.feed_row(&self.inputs, &mut self.caches, len, steps);
         let next = host_rows(&out.next);

@@ -39,6 +39,11 @@ impl History {
         &mut self.rows[p]
     }
 
+    /// Forgets the rows from p on.
+    pub(crate) fn truncate(&mut self, p: usize) {
+        self.rows.truncate(p);
+    }
+
     /// All rows so far. Rows that were fed as embeddings hold -2.
     #[must_use]
     pub fn rows(&self) -> &[Frame] {

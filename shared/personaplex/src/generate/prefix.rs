@@ -52,6 +52,40 @@ impl Prefix {
         self.frames
     }
 
+    /// A second prefix that starts as this one; the two share memory until one is extended.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let layers = self.layers.iter().map(|(k, v)| (k.shallow_clone(), v.shallow_clone())).collect();
+        Self {
+            layers,
+            hidden: self.hidden.as_ref().map(Tensor::shallow_clone),
+            history: self.history.clone(),
+            order: self.order,
+            frames: self.frames,
+            fed: self.fed,
+        }
+    }
+
+    /// What is known of the rows after those fed, -2 where nothing is ([`LmBatch::rows`](super::LmBatch::rows)).
+    ///
+    /// # Errors
+    /// Ids out of range.
+    pub fn set_open(&mut self, lm: &Lm, rows: &[Frame]) -> Result<(), PersonaplexError> {
+        let known = |ids: &[i32]| ids.iter().copied().filter(|id| *id != UNKNOWN).collect::<Vec<i32>>();
+        for (p, row) in rows.iter().enumerate() {
+            lm.check_ids("row text", &known(&row[..1]), lm.config.text_card + 1)?;
+            lm.check_ids("row audio", &known(&row[1..]), lm.config.card + 1)?;
+            *self.history.row(self.fed + p) = *row;
+        }
+        Ok(())
+    }
+
+    /// Rows that have been through the model.
+    #[must_use]
+    pub const fn fed(&self) -> usize {
+        self.fed
+    }
+
     /// Bytes of keys and values, on the model's device.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -73,51 +107,14 @@ impl Lm {
     /// # Errors
     /// Ids out of range, rows that do not fit each other, or a prompt longer than the window.
     pub fn prefill(&self, prompt: &Prompt, order: Order) -> Result<Prefix, PersonaplexError> {
-        let frames = prompt.embedded() + prompt.frames.len();
+        let embedded = prompt.embedded();
+        let frames = embedded + prompt.frames.len();
         let fed = match order {
             Order::Early => frames + 1,
             Order::Reference => frames,
         };
-        let history = self.prompt_history(prompt)?;
-        self.feed(prompt, history, order, fed)
-    }
-
-    /// As [`Lm::prefill`] for a conversation that began with `prompt` and has come as far as `rows`, from row 0 on
-    /// ([`LmBatch::rows`](super::LmBatch::rows), complete ones and then open ones): it goes on as if it had never stopped.
-    /// Where no row is open, the last one is taken for the one being decided.
-    ///
-    /// # Errors
-    /// As [`Lm::prefill`]; also when the rows do not go beyond those that the prompt gives as embeddings.
-    pub fn resume(&self, prompt: &Prompt, rows: &[Frame], order: Order) -> Result<Prefix, PersonaplexError> {
-        let embedded = prompt.embedded();
-        let complete = rows.iter().rposition(|row| !row.contains(&UNKNOWN)).map_or(0, |last| last + 1);
-        let fed = if complete == rows.len() { complete.saturating_sub(1) } else { complete };
-        if fed <= embedded || rows[embedded..fed].iter().flatten().any(|id| *id == UNKNOWN) {
-            return Err(PersonaplexError::PromptRows);
-        }
-        let mut history = History::new(self);
-        for (p, row) in rows.iter().enumerate() {
-            let known: Vec<i32> = row[1..].iter().copied().filter(|id| *id != UNKNOWN).collect();
-            let text: Vec<i32> = row[..1].iter().copied().filter(|id| *id != UNKNOWN).collect();
-            self.check_ids("row text", &text, self.config.text_card + 1)?;
-            self.check_ids("row audio", &known, self.config.card + 1)?;
-            *history.row(p) = *row;
-        }
-        self.feed(prompt, history, order, fed)
-    }
-
-    /// Feeds the first `fed` rows of a history; those that the prompt gives as embeddings come from there.
-    fn feed(
-        &self,
-        prompt: &Prompt,
-        mut history: History,
-        order: Order,
-        fed: usize,
-    ) -> Result<Prefix, PersonaplexError> {
-        let embedded = prompt.embedded();
-        if fed as i64 > self.config.context {
-            return Err(PersonaplexError::PromptTooLong { rows: fed, window: self.config.context });
-        }
+        self.check_rows(fed)?;
+        let mut history = self.prompt_history(prompt)?;
         history.row(fed);
         let _span = tracing::debug_span!("lm.prefill", rows = fed).entered();
         let mut layers = Vec::new();
@@ -138,11 +135,41 @@ impl Lm {
             });
             last.transpose()
         })?;
-        let frames = match order {
-            Order::Early => fed.saturating_sub(1),
-            Order::Reference => fed,
-        };
         Ok(Prefix { layers, hidden, history, order, frames, fed })
+    }
+
+    /// Feeds rows of a conversation that follow those of the prefix, in one pass. All of them must be complete. A long
+    /// history can be fed some rows at a time.
+    ///
+    /// # Errors
+    /// Ids out of range, more rows than the window has, or a prefix that nothing was fed of.
+    pub fn extend(&self, prefix: &mut Prefix, rows: &[Frame]) -> Result<(), PersonaplexError> {
+        self.check_rows(prefix.fed + rows.len())?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        if prefix.layers.is_empty() || rows.iter().flatten().any(|id| *id == UNKNOWN) {
+            return Err(PersonaplexError::PromptRows);
+        }
+        prefix.set_open(self, rows)?;
+        let _span = tracing::debug_span!("lm.extend", rows = rows.len()).entered();
+        tch::no_grad(|| {
+            let hidden = self.temporal.extend(&mut prefix.layers, &self.embeddings.rows(rows));
+            prefix.hidden = Some(hidden.narrow(1, rows.len() as i64 - 1, 1).copy());
+        });
+        prefix.fed += rows.len();
+        prefix.frames += rows.len();
+        // The row to be decided next: nothing is known of it but what a caller opens.
+        prefix.history.truncate(prefix.fed);
+        prefix.history.row(prefix.fed);
+        Ok(())
+    }
+
+    fn check_rows(&self, rows: usize) -> Result<(), PersonaplexError> {
+        if rows as i64 > self.config.context {
+            return Err(PersonaplexError::PromptTooLong { rows, window: self.config.context });
+        }
+        Ok(())
     }
 
     fn prompt_history(&self, prompt: &Prompt) -> Result<History, PersonaplexError> {

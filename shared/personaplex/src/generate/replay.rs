@@ -11,10 +11,9 @@ use crate::{Lm, PersonaplexError};
 /// Cached rows that graphs look at; the last one is the whole ring.
 const BUCKETS: [i64; 5] = [128, 256, 512, 1024, 2048];
 
-/// Cached rows that a call looks at on CUDA when it needs `rows`: a longer look takes other kernels, so the same number
-/// with and without graphs.
-pub(super) fn bucket(lm: &Lm, rows: i64) -> i64 {
-    let capacity = lm.temporal.ring().capacity();
+/// Cached rows of `capacity` that a call looks at on CUDA when it needs `rows`: a longer look takes other kernels, so the
+/// same number with and without graphs.
+pub(super) fn bucket(capacity: i64, rows: i64) -> i64 {
     BUCKETS.into_iter().find(|b| rows <= *b).unwrap_or(capacity).min(capacity)
 }
 
@@ -45,7 +44,7 @@ impl Graphs {
         rows: i64,
         steps: i64,
     ) -> Result<&RowOutput, PersonaplexError> {
-        let len = bucket(lm, rows);
+        let len = bucket(caches[0].shape().capacity(), rows);
         let key = (len, steps, lm.revision);
         if !self.captured.contains_key(&key) {
             // Graphs of other adapters are of no use any more.

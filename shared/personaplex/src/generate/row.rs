@@ -29,7 +29,7 @@ impl Lm {
         len: i64,
         steps: i64,
     ) -> RowOutput {
-        let plan = RingPlan::new(self.temporal.ring(), &inputs.start(), &inputs.active(), 1, len);
+        let plan = RingPlan::new(caches[0].shape(), &inputs.start(), &inputs.active(), 1, len);
         let x = self.embeddings.forward(&inputs.rows().unsqueeze(-1)); // [B, 1, dim]
         let hidden = self.temporal.step(caches, &plan, &x);
         self.decide_row(inputs, &hidden, steps)

@@ -226,14 +226,29 @@ impl Temporal {
         self.normed(&x)
     }
 
-    /// Shape of the rings: every row of the window is kept.
-    pub(crate) const fn ring(&self) -> RingShape {
-        RingShape { window: self.window, chunk: 1 }
+    /// Keys and values `[H, T, D]` of every layer grow by those of the rows that follow: `[1, t, dim] -> [1, t, dim]`.
+    pub(crate) fn extend(&self, layers: &mut [(Tensor, Tensor)], x: &Tensor) -> Tensor {
+        let (start, t) = (layers.first().map_or(0, |(k, _)| k.size()[1]), x.size()[1]);
+        let keys = Tensor::arange(start + t, (Kind::Int64, x.device()));
+        let positions = keys.narrow(0, start, t);
+        let rope = self.rope.at(&positions.unsqueeze(0));
+        let distance = positions.unsqueeze(1) - keys.unsqueeze(0);
+        let mask = distance.ge(0).logical_and(&distance.lt(self.window)).view([1, 1, t, start + t]);
+        let mut x = wide(x);
+        for (layer, (keys, values)) in self.layers.iter().zip(layers) {
+            let (q, k, v) = layer.project(&x, &rope);
+            *keys = Tensor::cat(&[&*keys, &k.squeeze_dim(0)], 1);
+            *values = Tensor::cat(&[&*values, &v.squeeze_dim(0)], 1);
+            let seen = attention(&q, &keys.unsqueeze(0), &values.unsqueeze(0), Mask::Given(&mask));
+            x = layer.finish(&x, &seen);
+        }
+        self.normed(&x)
     }
 
-    /// Empty caches for `batch` slots, one a layer.
-    pub(crate) fn caches(&self, batch: i64, kind: Kind, device: Device) -> Vec<RingCache> {
-        let cache = |_| RingCache::new(batch, self.heads, self.ring(), self.width, kind, device);
+    /// Empty caches of `rows` rows for `batch` slots, one a layer.
+    pub(crate) fn caches(&self, batch: i64, rows: i64, kind: Kind, device: Device) -> Vec<RingCache> {
+        let shape = RingShape { window: rows.clamp(1, self.window), chunk: 1 };
+        let cache = |_| RingCache::new(batch, self.heads, shape, self.width, kind, device);
         self.layers.iter().map(cache).collect()
     }
 }
