@@ -28,6 +28,6 @@ pub use error::NnError;
 pub use gate::silu_gate;
 pub use graph::CudaGraph;
 pub use kv_cache::{RingCache, RingPlan, RingShape};
-pub use linear::{Linear, LoraPair, StepLinear, adapters_off, without_adapters};
+pub use linear::{Linear, LoraPair, StepLinear, adapters_off, with_rank_weights, without_adapters};
 pub use norm::{LayerNorm, RmsNorm};
 pub use rope::{Rope, RopeTable};

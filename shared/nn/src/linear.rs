@@ -1,9 +1,38 @@
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use tch::Tensor;
 
 thread_local! {
     static ADAPTERS_OFF: Cell<bool> = const { Cell::new(false) };
+    static RANK_WEIGHTS: RefCell<Option<Tensor>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` with a factor for every rank of the low-rank updates, another for each slot of a batch: `weights [B, rank]`
+/// for inputs `[B, .., in]`, in their kind. So adapters that lie beside each other in one pair of matrices serve one slot
+/// each: zero where an adapter is not a slot's. On this thread; only for serving, a product at a time.
+pub fn with_rank_weights<T>(weights: &Tensor, work: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Tensor>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            RANK_WEIGHTS.set(self.0.take());
+        }
+    }
+    let _restore = Restore(RANK_WEIGHTS.replace(Some(weights.shallow_clone())));
+    work()
+}
+
+/// `B (weights * (A x))`: `[.., in] -> [.., out]`.
+fn low_rank(x: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
+    let low = product(x, a);
+    let weighted = RANK_WEIGHTS.with_borrow(|weights| {
+        weights.as_ref().map(|weights| {
+            let (slots, ranks) = weights.size2().expect("slots by ranks");
+            let mut shape = vec![1; low.dim()];
+            (shape[0], shape[low.dim() - 1]) = (slots, ranks);
+            &low * weights.view(&shape[..])
+        })
+    });
+    product(&weighted.unwrap_or(low), b)
 }
 
 /// Runs `work` as if no linear had an adapter, on this thread.
@@ -57,7 +86,7 @@ impl Linear {
         let y = product(x, &self.weight);
         match active(&self.lora) {
             None => y,
-            Some(p) => y + product(&product(x, &p.a), &p.b) * p.scaling,
+            Some(p) => y + low_rank(x, &p.a, &p.b) * p.scaling,
         }
     }
 }
@@ -107,7 +136,7 @@ impl StepLinear {
         let y = product(x, &self.weight.select(0, step));
         match active(&self.lora) {
             None => y,
-            Some(p) => y + product(&product(x, &p.a.select(0, step)), &p.b.select(0, step)) * p.scaling,
+            Some(p) => y + low_rank(x, &p.a.select(0, step), &p.b.select(0, step)) * p.scaling,
         }
     }
 }

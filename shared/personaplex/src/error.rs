@@ -35,6 +35,8 @@ pub enum PersonaplexError {
     VoiceDelays { max_delay: usize },
     #[error("the model already has an adapter")]
     AdapterPresent,
+    #[error("the adapter brings embedding tables of its own, which cannot lie beside others: merge it into a model")]
+    AdapterTables,
     #[error("the model has no adapter")]
     NoAdapter,
     #[error("{what} is not possible on a model that is trained as a whole")]

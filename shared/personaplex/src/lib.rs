@@ -22,7 +22,7 @@ mod sampling;
 pub use error::PersonaplexError;
 pub use generate::{BatchOptions, Emitted, Given, History, LmBatch, Order, Prefix, Prompt};
 pub use lm::{HostLayers, LayerSource, Lm, LossScale, PassOptions, PassSums, TrainOutput};
-pub use lora::{Adapter, AdapterMeta, LoraConfig, Param, Trained};
+pub use lora::{Adapter, AdapterMeta, Beside, LoraConfig, Param, Trained};
 pub use mimi::{ConstantCheck, ConstantsReport, DecState, DecodeTaps, EncState, EncodeTaps, Mimi};
 pub use sampling::{Sampler, Sampling};
 

@@ -7,7 +7,7 @@ use super::prefix::Prefix;
 use super::replay::{Graphs, bucket};
 use super::row::RowOutput;
 use crate::lm::ZERO;
-use crate::{Frame, Lm, PersonaplexError, Sampler};
+use crate::{Beside, Frame, Lm, PersonaplexError, Sampler};
 
 /// Agent codebooks, and so the depformer steps that serving needs.
 const AGENT_STEPS: usize = 8;
@@ -69,6 +69,16 @@ struct Slot {
     frames: usize,
     /// Rows 0..fed have been through the temporal transformer.
     fed: usize,
+    adapter: Option<Beside>,
+}
+
+/// Weights of the adapters' ranks as the slots have them now.
+struct Ranks {
+    /// `[B, ranks]`; stays where it is while the model's adapters do, since graphs hold its address.
+    weights: Option<Tensor>,
+    revision: u64,
+    /// A slot was opened since the weights were set.
+    stale: bool,
 }
 
 /// Conversations that step together: the slots are the batch dimension of one [`Lm`]. Each has its own position, sampler
@@ -81,6 +91,7 @@ pub struct LmBatch {
     /// For the first row of a conversation, which is decided when it is opened.
     first: StepInputs,
     graphs: Graphs,
+    ranks: Ranks,
     last: Option<RowOutput>,
 }
 
@@ -107,6 +118,7 @@ impl LmBatch {
             inputs: inputs(slots),
             first: inputs(1),
             graphs: Graphs::default(),
+            ranks: Ranks { weights: None, revision: lm.revision, stale: true },
             last: None,
         })
     }
@@ -229,8 +241,13 @@ impl Lm {
         if prefix.order != batch.options.order {
             return Err(PersonaplexError::OtherOrder);
         }
-        let mut state =
-            Slot { history: prefix.history.clone(), sampler, frames: prefix.frames, fed: prefix.fed };
+        let mut state = Slot {
+            history: prefix.history.clone(),
+            sampler,
+            frames: prefix.frames,
+            fed: prefix.fed,
+            adapter: prefix.adapter.clone(),
+        };
         tch::no_grad(|| -> Result<(), PersonaplexError> {
             for cache in &mut batch.caches {
                 cache.clear(slot as i64);
@@ -245,12 +262,14 @@ impl Lm {
                 batch.first.set(0, &next, &next, last, &state.sampler);
                 batch.first.upload();
                 let steps = depformer_steps(&next, batch.options.sample_user);
-                let out = self.decide_row(&batch.first, hidden, steps as i64);
+                let decide = || self.decide_row(&batch.first, hidden, steps as i64);
+                let out = self.beside(&[prefix.adapter.as_ref()], decide);
                 *state.history.row(state.fed) = host_rows(&out.next)?[0];
             }
             Ok(())
         })?;
         batch.slots[slot] = Some(state);
+        batch.ranks.stale = true;
         Ok(())
     }
 
@@ -289,7 +308,11 @@ impl Lm {
             return Ok(vec![None; given.len()]);
         }
         batch.inputs.upload();
-        let next = tch::no_grad(|| batch.run(self, rows as i64, steps as i64))?;
+        batch.weigh(self);
+        let next = tch::no_grad(|| match batch.ranks.weights.as_ref().map(Tensor::shallow_clone) {
+            Some(weights) => nn::with_rank_weights(&weights, || batch.run(self, rows as i64, steps as i64)),
+            None => batch.run(self, rows as i64, steps as i64),
+        })?;
         let slots = batch.slots.iter_mut().zip(given).zip(next);
         Ok(slots
             .map(|((slot, given), next)| match (slot, given) {
@@ -332,6 +355,24 @@ impl Lm {
 }
 
 impl LmBatch {
+    /// Gives every slot the weights of its adapter, in place unless the model's adapters have moved.
+    fn weigh(&mut self, lm: &Lm) {
+        if !self.ranks.stale && self.ranks.revision == lm.revision {
+            return;
+        }
+        let adapters: Vec<_> =
+            self.slots.iter().map(|s| s.as_ref().and_then(|s| s.adapter.as_ref())).collect();
+        let fresh = lm.rank_weights(&adapters);
+        match (&self.ranks.weights, &fresh) {
+            (Some(old), Some(new)) if self.ranks.revision == lm.revision => {
+                let mut old = old.shallow_clone();
+                tch::no_grad(|| old.copy_(new));
+            }
+            _ => self.ranks.weights = fresh,
+        }
+        (self.ranks.stale, self.ranks.revision) = (false, lm.revision);
+    }
+
     /// Feeds what `inputs` holds and returns the next rows.
     fn run(&mut self, lm: &Lm, rows: i64, steps: i64) -> Result<Vec<Frame>, PersonaplexError> {
         if self.options.graphs {

@@ -2,7 +2,7 @@ use tch::Tensor;
 
 use super::Order;
 use super::history::{History, UNKNOWN};
-use crate::{Frame, Lm, PersonaplexError};
+use crate::{Beside, Frame, Lm, PersonaplexError};
 
 /// What a conversation starts with: everything given, nothing sampled.
 #[derive(Debug, Default)]
@@ -43,6 +43,8 @@ pub struct Prefix {
     pub(crate) frames: usize,
     /// Rows 0..fed have been through the temporal transformer.
     pub(crate) fed: usize,
+    /// The adapter that it went through.
+    pub(crate) adapter: Option<Beside>,
 }
 
 impl Prefix {
@@ -63,6 +65,7 @@ impl Prefix {
             order: self.order,
             frames: self.frames,
             fed: self.fed,
+            adapter: self.adapter.clone(),
         }
     }
 
@@ -107,6 +110,29 @@ impl Lm {
     /// # Errors
     /// Ids out of range, rows that do not fit each other, or a prompt longer than the window.
     pub fn prefill(&self, prompt: &Prompt, order: Order) -> Result<Prefix, PersonaplexError> {
+        self.prefill_with(prompt, order, None)
+    }
+
+    /// As [`Lm::prefill`] for a conversation with one of the adapters beside the model; what starts from the prefix has
+    /// the same.
+    ///
+    /// # Errors
+    /// As [`Lm::prefill`].
+    pub fn prefill_with(
+        &self,
+        prompt: &Prompt,
+        order: Order,
+        adapter: Option<&Beside>,
+    ) -> Result<Prefix, PersonaplexError> {
+        self.beside(&[adapter], || self.prefill_rows(prompt, order, adapter))
+    }
+
+    fn prefill_rows(
+        &self,
+        prompt: &Prompt,
+        order: Order,
+        adapter: Option<&Beside>,
+    ) -> Result<Prefix, PersonaplexError> {
         let embedded = prompt.embedded();
         let frames = embedded + prompt.frames.len();
         let fed = match order {
@@ -135,7 +161,7 @@ impl Lm {
             });
             last.transpose()
         })?;
-        Ok(Prefix { layers, hidden, history, order, frames, fed })
+        Ok(Prefix { layers, hidden, history, order, frames, fed, adapter: adapter.cloned() })
     }
 
     /// Feeds rows of a conversation that follow those of the prefix, in one pass. All of them must be complete. A long
@@ -153,8 +179,10 @@ impl Lm {
         }
         prefix.set_open(self, rows)?;
         let _span = tracing::debug_span!("lm.extend", rows = rows.len()).entered();
+        let adapter = prefix.adapter.clone();
+        let extend = || self.temporal.extend(&mut prefix.layers, &self.embeddings.rows(rows));
         tch::no_grad(|| {
-            let hidden = self.temporal.extend(&mut prefix.layers, &self.embeddings.rows(rows));
+            let hidden = self.beside(&[adapter.as_ref()], extend);
             prefix.hidden = Some(hidden.narrow(1, rows.len() as i64 - 1, 1).copy());
         });
         prefix.fed += rows.len();

@@ -17,7 +17,7 @@ use tch::{Device, Kind, Tensor};
 use weights::{LmConfig, ModelDir, lm_inventory};
 
 use crate::PersonaplexError;
-use crate::lora::Trained;
+use crate::lora::{Shelf, Trained};
 pub use backward::{LossScale, PassOptions, PassSums};
 use depformer::Depformer;
 use embed::Embeddings;
@@ -45,6 +45,8 @@ pub struct Lm {
     pub(crate) text_linear: Linear,
     pub(crate) depformer: Depformer,
     pub(crate) trained: Trained,
+    /// Adapters beside each other, for serving.
+    pub(crate) shelf: Shelf,
     /// Counts changes of the adapters on the model: captured graphs hold their addresses.
     pub(crate) revision: u64,
 }
@@ -116,6 +118,7 @@ impl Lm {
             device,
             kind,
             trained: Trained::Nothing,
+            shelf: Shelf::default(),
             revision: 0,
         })
     }

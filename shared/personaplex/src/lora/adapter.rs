@@ -18,7 +18,7 @@ use crate::PersonaplexError;
 pub struct Adapter {
     config: LoraConfig,
     meta: AdapterMeta,
-    tensors: BTreeMap<String, Tensor>,
+    pub(super) tensors: BTreeMap<String, Tensor>,
 }
 
 impl Adapter {

@@ -80,8 +80,8 @@ impl Lm {
         mut make: impl FnMut(&Site) -> (Tensor, Tensor),
     ) -> Result<(), PersonaplexError> {
         match self.trained {
-            Trained::Nothing => {}
-            Trained::Adapters(_) => return Err(PersonaplexError::AdapterPresent),
+            Trained::Nothing if self.shelf.is_empty() => {}
+            Trained::Nothing | Trained::Adapters(_) => return Err(PersonaplexError::AdapterPresent),
             Trained::Everything => return Err(PersonaplexError::WholeModel { what: "an adapter" }),
         }
         let leaf = |t: Tensor| t.copy().set_requires_grad(trainable);
@@ -171,7 +171,7 @@ impl Lm {
     }
 
     /// Where adapters sit, in the order of [`sites`]; the depformer's come last.
-    fn slots(&mut self) -> Vec<&mut Option<LoraPair>> {
+    pub(super) fn slots(&mut self) -> Vec<&mut Option<LoraPair>> {
         let mut slots = Vec::new();
         for l in &mut self.temporal.layers {
             slots.extend([

@@ -2,9 +2,12 @@
 //! Where they sit, their files and merging need no libtorch and are in [`weights::lora`].
 
 mod adapter;
+mod beside;
 mod inject;
 
 pub use adapter::Adapter;
+pub use beside::Beside;
+pub(crate) use beside::Shelf;
 pub use inject::Param;
 pub use weights::lora::{AdapterMeta, LoraConfig};
 
