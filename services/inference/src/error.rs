@@ -29,6 +29,10 @@ pub enum InferenceError {
     Engine(String),
     #[error("the engine has no such conversation")]
     NoConversation,
+    #[error("cannot go on after {rows} rows: the prompt alone has {prompt}")]
+    Resume { rows: usize, prompt: usize },
+    #[error("the model's window is full")]
+    WindowEnded,
     #[error("the agent's frames are not taken")]
     NotTaken,
     #[error("the engine has stopped")]
@@ -43,14 +47,17 @@ impl InferenceError {
         match self {
             Self::Store(S::NotFound { .. }) => ErrorCode::NotFound,
             Self::Store(S::Unavailable(_) | S::NotMigrated { .. }) => ErrorCode::Unavailable,
-            Self::Store(_) | Self::Engine(_) | Self::NoConversation | Self::NotTaken => ErrorCode::Internal,
+            Self::Store(_) | Self::Engine(_) | Self::NoConversation | Self::NotTaken | Self::WindowEnded => {
+                ErrorCode::Internal
+            }
             Self::Artifacts(_) => ErrorCode::ArtifactDamaged,
             Self::SessionEnded(_) | Self::SessionInUse(_) => ErrorCode::Conflict,
             Self::PromptTooLong { .. }
             | Self::Prompt(_)
             | Self::Voice { .. }
             | Self::VoiceFile { .. }
-            | Self::VoiceMismatch { .. } => ErrorCode::ValidationFailed,
+            | Self::VoiceMismatch { .. }
+            | Self::Resume { .. } => ErrorCode::ValidationFailed,
             Self::Model { .. } => ErrorCode::InvalidModel,
             Self::NoModelRoom { .. } => ErrorCode::SessionCapacity,
             Self::EngineGone => ErrorCode::Unavailable,

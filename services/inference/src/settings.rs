@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use streams::inject_queue::QueueLimits;
 
-use crate::engine::{Absent, Pace};
+use crate::engine::{Absent, Pace, WindowPolicy};
 
 /// `[inference].absent_user`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -42,6 +42,14 @@ pub struct InferenceSettings {
     pub absent_user: AbsentUser,
     /// Frames that may come late before the user counts as absent.
     pub late_frames: u32,
+    /// What happens when a conversation has filled its window.
+    pub window_policy: WindowPolicy,
+    /// Rows of a conversation; 0 = the model's window.
+    pub cache_rows: usize,
+    /// Newest rows that a fresh window starts with, behind the prompt.
+    pub refresh_rows: usize,
+    /// Memory for prompts kept per model, MiB.
+    pub prefix_cache_mb: usize,
     /// Models kept loaded.
     pub max_models: usize,
     /// Early audio kept, seconds.
@@ -71,6 +79,12 @@ impl InferenceSettings {
             max_item_tokens: self.max_context_tokens,
             ..QueueLimits::default()
         }
+    }
+
+    /// Rows of a conversation, if they are fewer than the model's window.
+    #[must_use]
+    pub fn rows(&self) -> Option<usize> {
+        (self.cache_rows > 0).then_some(self.cache_rows)
     }
 
     /// The pace of a live call.

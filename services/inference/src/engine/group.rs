@@ -1,16 +1,22 @@
 //! The conversations of one model: they are the slots of one batch and step together.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use domain::frame::SAMPLES_PER_FRAME;
-use personaplex::{BatchOptions, DecState, Emitted, EncState, Given, LmBatch, Order, PersonaplexError};
+use personaplex::{
+    BatchOptions, DecState, Emitted, EncState, Frame, Given, LmBatch, Order, PersonaplexError, Prefix,
+};
+use streams::inject_queue::{InjectItem, Rejection};
 use streams::layout::agent_codes;
 use streams::tokens::PromptCodes;
 use tch::{Kind, Tensor};
 
 use super::models::LoadedModel;
+use super::prefixes::{Prefixes, PromptKey};
 use super::slot::{Slot, Turn, Wires, sampler};
-use super::{OpenRequest, Rows, SlotId};
+use super::window::{Refresh, Window};
+use super::{Notice, OpenRequest, Rows, SlotId, WindowPolicy};
 use crate::InferenceError;
 
 /// Codebooks of each side.
@@ -24,15 +30,35 @@ pub(super) struct Group {
     decoder: DecState,
     slots: Vec<Option<Slot>>,
     codes: PromptCodes,
+    prefixes: Prefixes,
+    window: Window,
+}
+
+/// Sizes of a group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GroupOptions {
+    /// Conversations at once.
+    pub(super) slots: usize,
+    /// Rows of a conversation; none = the model's window.
+    pub(super) rows: Option<usize>,
+    pub(super) policy: WindowPolicy,
+    /// Newest rows that a fresh window starts with.
+    pub(super) kept_rows: usize,
+    /// Bytes of prompts kept.
+    pub(super) prefix_bytes: usize,
 }
 
 impl Group {
-    /// Takes the memory of `slots` conversations.
-    pub(super) fn new(model: LoadedModel, slots: usize) -> Result<Self, InferenceError> {
+    /// Takes the memory of all its conversations.
+    pub(super) fn new(model: LoadedModel, choices: &GroupOptions) -> Result<Self, InferenceError> {
+        let slots = choices.slots;
         let graphs = model.lm.device().is_cuda();
-        let options = BatchOptions { graphs, ..BatchOptions::default() };
+        let options = BatchOptions { graphs, rows: choices.rows, ..BatchOptions::default() };
+        let lm = LmBatch::new(&model.lm, slots, options).map_err(failed)?;
         let mut group = Self {
-            lm: LmBatch::new(&model.lm, slots, options).map_err(failed)?,
+            window: Window::new(choices.policy, lm.window(), choices.kept_rows),
+            prefixes: Prefixes::new(choices.prefix_bytes),
+            lm,
             encoder: model.mimi.new_encoder_batch(slots as i64, 1),
             decoder: model.mimi.new_decoder_batch(slots as i64, 1),
             slots: (0..slots).map(|_| None).collect(),
@@ -67,8 +93,8 @@ impl Group {
         self.slots[at].take()
     }
 
-    /// Feeds the prompt in one pass: voice, silence, text, silence. The codec starts anew for the conversation. Gives the
-    /// number of prompt frames.
+    /// Feeds the prompt in one pass (voice, silence, text, silence) unless it is kept, and what an interrupted conversation
+    /// has come to. The codec starts anew. Gives the number of prompt frames.
     pub(super) fn open(
         &mut self,
         id: SlotId,
@@ -76,19 +102,115 @@ impl Group {
         wires: Wires,
     ) -> Result<usize, InferenceError> {
         let at = self.slots.iter().position(Option::is_none).ok_or_else(no_slot)?;
-        let prompt = self.model.prompt(request)?;
-        let lm = &self.model.lm;
-        let mut prefix = lm.prefill(&prompt, Order::Early).map_err(failed)?;
-        let prompt_frames = prefix.frames();
-        if let Some(rows) = &request.resume {
-            prefix = lm.resume(&prompt, rows, Order::Early).map_err(failed)?;
-        }
-        lm.open(&mut self.lm, at, &prefix, sampler(&request.sampling)).map_err(failed)?;
+        let prefix = self.prefix(request)?;
+        let (sampler, lm) = (sampler(&request.sampling), &self.model.lm);
+        let rows = request.resume.as_deref().unwrap_or_default();
+        let log = match complete(rows) {
+            0 => {
+                lm.open(&mut self.lm, at, &prefix, sampler.clone()).map_err(failed)?;
+                self.lm.rows(at).map_err(failed)?.0.to_vec()
+            }
+            n if n < prefix.fed() => return Err(InferenceError::Resume { rows: n, prompt: prefix.fed() }),
+            n => {
+                let mut refresh = Refresh::resume(&prefix, &rows[..n], &self.window);
+                while !refresh.advance(lm, &rows[..n]).map_err(failed)? {}
+                let whole = refresh.finish(lm, &rows[n..]).map_err(failed)?;
+                lm.open(&mut self.lm, at, &whole, sampler.clone()).map_err(failed)?;
+                rows[..n].to_vec()
+            }
+        };
         self.encoder.reset(at as i64);
         self.decoder.reset(at as i64);
-        let log = self.lm.rows(at).map_err(failed)?.0.to_vec();
-        self.slots[at] = Some(Slot::new(id, request, prompt_frames, log, wires));
+        let prompt_frames = prefix.frames();
+        let frames = self.lm.next_frame(at).map_err(failed)?;
+        self.slots[at] = Some(Slot::new(id, request, prefix, (log, frames), sampler, wires));
         Ok(prompt_frames)
+    }
+
+    /// The prompt of a request after it has been through the model.
+    fn prefix(&mut self, request: &OpenRequest) -> Result<Rc<Prefix>, InferenceError> {
+        let key = PromptKey {
+            adapter: None,
+            voice: request.voice.as_ref().map(|voice| voice.sha256.clone()),
+            tokens: request.prompt_tokens.clone(),
+        };
+        if let Some(prefix) = self.prefixes.get(&key) {
+            metrics::counter!("ppx_prefix_cache_total", "outcome" => "hit").increment(1);
+            return Ok(prefix);
+        }
+        metrics::counter!("ppx_prefix_cache_total", "outcome" => "miss").increment(1);
+        let prompt = self.model.prompt(request)?;
+        let prefix = Rc::new(self.model.lm.prefill(&prompt, Order::Early).map_err(failed)?);
+        self.prefixes.keep(key, &prefix);
+        Ok(prefix)
+    }
+
+    /// Whether the windows of some conversations are being filled anew.
+    pub(super) fn is_refreshing(&self) -> bool {
+        self.slots.iter().flatten().any(|slot| slot.refresh.is_some())
+    }
+
+    /// One bounded piece of the work on a fresh window; `false` when there is none to do.
+    pub(super) fn refresh(&mut self) -> bool {
+        let Some(at) = self.slots.iter().position(|s| s.as_ref().is_some_and(|s| s.refresh.is_some())) else {
+            return false;
+        };
+        if let Err(error) = self.advance(at)
+            && let Some(slot) = self.remove(at)
+        {
+            slot.fail(error);
+        }
+        true
+    }
+
+    /// Feeds some rows into a conversation's next window; moves it there when all are in.
+    fn advance(&mut self, at: usize) -> Result<(), InferenceError> {
+        let slot = self.slots[at].as_mut().ok_or(InferenceError::NoConversation)?;
+        let Some(mut refresh) = slot.refresh.take() else { return Ok(()) };
+        if !refresh.advance(&self.model.lm, slot.log()).map_err(failed)? {
+            slot.refresh = Some(refresh);
+            return Ok(());
+        }
+        let open = self.lm.rows(at).map_err(failed)?.1.to_vec();
+        let prefix = refresh.finish(&self.model.lm, &open).map_err(failed)?;
+        self.model.lm.open(&mut self.lm, at, &prefix, slot.sampler()).map_err(failed)?;
+        slot.moved(prefix.frames());
+        slot.notify(Notice::WindowRefreshed { rows: prefix.fed() });
+        metrics::counter!("ppx_window_refreshes_total").increment(1);
+        Ok(())
+    }
+
+    /// Begins fresh windows, finishes those that must be ready now, and announces or makes the end where that is the rule.
+    fn watch_windows(&mut self, turns: &mut Vec<Turn>) -> Result<(), InferenceError> {
+        for at in turns.iter().map(|turn| turn.slot).collect::<Vec<_>>() {
+            let (Some(slot), Ok((fed, _))) = (&mut self.slots[at], self.lm.rows(at)) else { continue };
+            let (fed, prompt) = (fed.len(), slot.prefix.fed());
+            if slot.refresh.is_none() && self.window.is_due(fed, prompt, slot.waiting_tokens()) {
+                slot.refresh = Some(Refresh::begin(&slot.prefix, slot.log(), &self.window));
+            }
+            match self.window.left(fed) {
+                Some(0) => {
+                    turns.retain(|turn| turn.slot != at);
+                    if let Some(slot) = self.remove(at) {
+                        slot.fail(InferenceError::WindowEnded);
+                    }
+                    continue;
+                }
+                Some(frames) if slot.announces_end(frames) => slot.notify(Notice::WindowEnds { frames }),
+                _ => {}
+            }
+            while self.window.is_full(self.lm.rows(at).map_err(failed)?.0.len(), prompt) {
+                self.advance(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues an injection of a conversation.
+    pub(super) fn inject(&mut self, id: SlotId, item: InjectItem) -> Option<Result<usize, Rejection>> {
+        let at = self.find(id)?.0;
+        let room = self.window.room(self.lm.rows(at).ok()?.0.len());
+        Some(self.slots[at].as_mut()?.inject(item, room))
     }
 
     /// Rows of a conversation.
@@ -102,6 +224,7 @@ impl Group {
     pub(super) fn step(&mut self, mut turns: Vec<Turn>) -> Result<(), InferenceError> {
         let started = Instant::now();
         self.refuse_misshapen(&mut turns);
+        self.watch_windows(&mut turns)?;
         if turns.is_empty() {
             return Ok(());
         }
@@ -187,6 +310,13 @@ impl Group {
         let wave = Vec::<f32>::try_from(wave.flatten(0, -1)).map_err(no_host)?;
         Ok(turns.iter().map(|turn| wave[turn.slot * samples..][..samples].to_vec()).collect())
     }
+}
+
+/// Rows of an interrupted conversation that are complete; where no row is open, the last one is taken for the one that
+/// was being decided.
+fn complete(rows: &[Frame]) -> usize {
+    let complete = rows.iter().rposition(|row| row.iter().all(|id| *id >= -1)).map_or(0, |last| last + 1);
+    if complete == rows.len() { complete.saturating_sub(1) } else { complete }
 }
 
 fn no_slot() -> InferenceError {

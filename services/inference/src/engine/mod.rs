@@ -9,8 +9,10 @@ mod conversation;
 mod group;
 mod models;
 mod pace;
+mod prefixes;
 mod slot;
 mod thread;
+mod window;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +34,7 @@ use crate::{InferenceError, InferenceSettings};
 pub use conversation::{Conversation, Injector, MAX_BACKLOG, MAX_UNDER_WAY, Pushed};
 use models::LoadedModel;
 pub use pace::{Absent, Pace};
+pub use window::WindowPolicy;
 
 /// Where a model lies and what its files must be.
 #[derive(Debug, Clone)]
@@ -100,12 +103,29 @@ pub struct AgentFrame {
     pub hidden: bool,
     /// What the inject queue did.
     pub events: Vec<InjectEvent>,
+    /// What the client should know about the conversation itself.
+    pub notices: Vec<Notice>,
     /// The user audio that was fed, 1,920 samples.
     pub user: Vec<f32>,
     /// Nothing came from the user in time: silence was fed.
     pub was_absent: bool,
     /// Codec, model and codec again, of all conversations that stepped together.
     pub took: Duration,
+}
+
+/// Something about a conversation as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// The window ends, and the conversation with it ([`WindowPolicy::Stop`]).
+    WindowEnds {
+        /// Frames left.
+        frames: usize,
+    },
+    /// The window was filled anew: older parts of the conversation are forgotten ([`WindowPolicy::Refresh`]).
+    WindowRefreshed {
+        /// Rows that the model still sees, the prompt's included.
+        rows: usize,
+    },
 }
 
 /// A place for one conversation, taken before the upgrade.

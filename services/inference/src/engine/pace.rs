@@ -43,6 +43,11 @@ impl Grid {
         *self.next.get_or_insert(now)
     }
 
+    /// Whether anybody is on the grid.
+    pub(super) const fn runs(&self) -> bool {
+        self.next.is_some()
+    }
+
     /// Nobody is on the grid.
     pub(super) fn stop(&mut self) {
         self.next = None;

@@ -1,18 +1,20 @@
 //! What the engine keeps of one conversation beside its places in the batches: line, inject queue, rows.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::session::SamplingParams;
-use personaplex::{Emitted, Frame, Sampler, Sampling};
-use streams::inject_queue::{Decision, InjectEvent, InjectItem, InjectQueue, Rejection};
+use personaplex::{Emitted, Frame, Prefix, Sampler, Sampling};
+use streams::inject_queue::{Decision, InjectEvent, InjectItem, InjectQueue, QueueState, Rejection};
 use streams::layout::{TEXT, agent_codes};
 use tokio::sync::mpsc;
 use tracing::Span;
 
 use super::conversation::{Line, MAX_UNTAKEN, Output};
 use super::pace::Lag;
-use super::{AgentFrame, OpenRequest, Pace, Place, Rows, SlotId};
+use super::window::{Refresh, Window};
+use super::{AgentFrame, Notice, OpenRequest, Pace, Place, Rows, SlotId};
 use crate::InferenceError;
 
 /// One conversation.
@@ -26,10 +28,19 @@ pub(super) struct Slot {
     /// Complete rows from the beginning on.
     log: Vec<Frame>,
     prompt_frames: usize,
+    /// Frame number of the first frame here, which the inject queue calls 0.
+    base: u64,
     /// Frame number of the conversation minus that in the batch.
     shift: usize,
     /// No frame was emitted yet.
     first: bool,
+    /// The prompt, for the next window.
+    pub(super) prefix: Rc<Prefix>,
+    pub(super) refresh: Option<Refresh>,
+    sampler: Sampler,
+    /// The end of the window was announced.
+    announced: bool,
+    notices: Vec<Notice>,
     span: Span,
     /// Given back when the state is gone.
     _place: Place,
@@ -51,12 +62,14 @@ pub(super) struct Turn {
 }
 
 impl Slot {
-    /// `log` are the rows that are complete when it starts.
+    /// `prefix` is the prompt's; `log` are the rows that are complete when it starts, `frames` the frames that its
+    /// place in the batch has seen.
     pub(super) fn new(
         id: SlotId,
         request: &OpenRequest,
-        prompt_frames: usize,
-        log: Vec<Frame>,
+        prefix: Rc<Prefix>,
+        (log, frames): (Vec<Frame>, usize),
+        sampler: Sampler,
         wires: Wires,
     ) -> Self {
         let mut queue = InjectQueue::new(request.limits);
@@ -68,17 +81,29 @@ impl Slot {
             lag: Lag::default(),
             output: wires.output,
             queue,
+            base: (log.len() - 1 - prefix.frames()) as u64,
+            shift: log.len() - 1 - frames,
             log,
-            prompt_frames,
-            shift: 0,
+            prompt_frames: prefix.frames(),
             first: true,
+            prefix,
+            refresh: None,
+            sampler,
+            announced: false,
+            notices: Vec::new(),
             span: wires.span,
             _place: wires.place,
         }
     }
 
-    pub(super) fn inject(&mut self, item: InjectItem) -> Result<usize, Rejection> {
+    /// `room` is the most tokens that still have a place before the conversation ends.
+    pub(super) fn inject(&mut self, item: InjectItem, room: Option<usize>) -> Result<usize, Rejection> {
         let _entered = self.span.enter();
+        if let Some(limit) = room
+            && item.tokens.len() > limit
+        {
+            return Err(Rejection::TooLong { tokens: item.tokens.len(), limit });
+        }
         self.queue.offer(item)
     }
 
@@ -89,9 +114,9 @@ impl Slot {
 
     /// The token to force at this call. The call that brings user frame i decides the text and the first codebook of
     /// frame i + 1, so the queue runs one frame ahead of what is emitted. Frame 0 comes from the prompt alone and frame 1
-    /// is decided in the first call; both are free.
+    /// is decided in the first call; both are free. Nothing starts while the window is being filled anew.
     pub(super) fn decide(&mut self) -> Option<i32> {
-        if self.first {
+        if self.first || (self.refresh.is_some() && self.queue.state() != QueueState::Injecting) {
             return None;
         }
         match self.queue.decide() {
@@ -112,14 +137,15 @@ impl Slot {
     /// Hands a frame out.
     pub(super) fn give(&mut self, emitted: &Emitted, turn: Turn, pcm: Vec<f32>, took: Duration) -> bool {
         let index = (emitted.index + self.shift - self.prompt_frames) as u64;
-        let hidden = self.queue.is_hidden(index);
+        let hidden = self.queue.is_hidden(index - self.base);
         let frame = AgentFrame {
             index,
             pcm,
             agent: agent_codes(&emitted.frame),
             text: (!hidden).then_some(emitted.frame[TEXT]),
             hidden,
-            events: self.queue.drain_events(),
+            events: self.events(),
+            notices: std::mem::take(&mut self.notices),
             user: turn.pcm,
             was_absent: turn.absent,
             took,
@@ -127,6 +153,37 @@ impl Slot {
         let untaken = self.line.given(self.pace);
         let _ = self.output.send(Output::Frame(Box::new(frame)));
         untaken <= MAX_UNTAKEN || self.pace == Pace::Audio
+    }
+
+    /// Tokens of injections that wait.
+    pub(super) fn waiting_tokens(&self) -> usize {
+        self.queue.waiting_tokens()
+    }
+
+    /// Complete rows so far.
+    pub(super) fn log(&self) -> &[Frame] {
+        &self.log
+    }
+
+    pub(super) fn sampler(&self) -> Sampler {
+        self.sampler.clone()
+    }
+
+    /// Whether `frames` frames before the end is the moment to say so.
+    pub(super) fn announces_end(&mut self, frames: usize) -> bool {
+        let due = frames <= Window::announced() && !self.announced;
+        self.announced |= due;
+        due
+    }
+
+    /// The next frame carries a notice.
+    pub(super) fn notify(&mut self, notice: Notice) {
+        self.notices.push(notice);
+    }
+
+    /// Its place in the batch was made anew and has seen `frames` frames.
+    pub(super) fn moved(&mut self, frames: usize) {
+        self.shift = self.log.len() - 1 - frames;
     }
 
     /// All audio is answered.
@@ -138,7 +195,23 @@ impl Slot {
     /// What the end does to injections.
     pub(super) fn finish(&mut self) -> Vec<InjectEvent> {
         self.queue.end_session();
-        self.queue.drain_events()
+        self.events()
+    }
+
+    /// What the queue did, in the conversation's frame numbers.
+    fn events(&mut self) -> Vec<InjectEvent> {
+        let mut events = self.queue.drain_events();
+        for event in &mut events {
+            match event {
+                InjectEvent::Started { frame, .. } => *frame += self.base,
+                InjectEvent::Completed { frame_start, frame_end, .. } => {
+                    *frame_start += self.base;
+                    *frame_end += self.base;
+                }
+                _ => {}
+            }
+        }
+        events
     }
 
     pub(super) fn fail(self, error: InferenceError) {

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tracing::Span;
 
 use super::conversation::Line;
-use super::group::Group;
+use super::group::{Group, GroupOptions};
 use super::models::{LoadedModel, Models};
 use super::pace::{Due, Grid, TICK};
 use super::slot::{Turn, Wires};
@@ -27,8 +27,8 @@ const SILENCE: [f32; domain::frame::SAMPLES_PER_FRAME] = [0.0; domain::frame::SA
 pub(super) struct Options {
     threads: usize,
     max_models: usize,
-    slots: usize,
     late_frames: u32,
+    group: GroupOptions,
 }
 
 impl Options {
@@ -36,8 +36,14 @@ impl Options {
         Self {
             threads,
             max_models: settings.max_models.max(1),
-            slots: settings.max_sessions.max(1),
             late_frames: settings.late_frames,
+            group: GroupOptions {
+                slots: settings.max_sessions.max(1),
+                rows: settings.rows(),
+                policy: settings.window_policy,
+                kept_rows: settings.refresh_rows,
+                prefix_bytes: settings.prefix_cache_mb << 20,
+            },
         }
     }
 }
@@ -113,7 +119,7 @@ impl EngineThread<'_> {
     /// How long there is nothing to do but to listen; none for as long as nobody asks for anything.
     fn patience(&mut self, now: Instant) -> Option<Duration> {
         let tick = self.next_tick(now).map(|due| due.saturating_duration_since(now));
-        if !self.openings.is_empty() || self.has_audio() {
+        if !self.openings.is_empty() || self.has_audio() || self.models.groups().any(|g| g.is_refreshing()) {
             return Some(match tick {
                 Some(left) if !self.fits(left) => left,
                 _ => Duration::ZERO,
@@ -147,8 +153,7 @@ impl EngineThread<'_> {
             }
             EngineCommand::Inject { slot, item, span, reply } => {
                 let _entered = span.enter();
-                let found =
-                    self.models.groups().find_map(|g| g.find(slot).map(|(_, s)| s.inject(item.clone())));
+                let found = self.models.groups().find_map(|group| group.inject(slot, item.clone()));
                 let _ = reply.send(found.ok_or(InferenceError::NoConversation));
             }
             EngineCommand::Rows { slot, since, reply } => {
@@ -242,6 +247,9 @@ impl EngineThread<'_> {
             self.open(opening);
             return;
         }
+        if self.models.groups().any(Group::refresh) && self.grid.runs() {
+            return;
+        }
         let mut stepped = false;
         for group in self.models.groups() {
             let ready = group.slots().filter(|(_, slot)| slot.pace == Pace::Audio);
@@ -269,11 +277,11 @@ impl EngineThread<'_> {
         mailbox: Mailbox,
         span: Span,
     ) -> Result<Opened, InferenceError> {
-        let slots = self.options.slots;
+        let choices = &self.options.group;
         let group = match (self.models.get(request.model.id), loaded) {
             (Some(group), _) => group,
             (None, Some(loaded)) => {
-                self.models.keep(*loaded, |model| guarded(|| Group::new(model, slots)))?
+                self.models.keep(*loaded, |model| guarded(|| Group::new(model, choices)))?
             }
             (None, None) => return Ok(Opened::NotLoaded(request, place)),
         };

@@ -191,7 +191,7 @@ async fn a_dropped_conversation_or_a_dropped_wait_for_one_gives_its_place_back()
     let files = Files::new()?;
     let model = files.model(1)?;
     let engine = Engine::start(&settings(&[("MAX_SESSIONS", "2")])?)?;
-    let mut first = open(&engine, request(&files, &model, 1)?).await?;
+    let first = open(&engine, request(&files, &model, 1)?).await?;
     let mut second = open(&engine, request(&files, &model, 1)?).await?;
     assert!(engine.reserve().is_none());
     drop(first);
