@@ -7,7 +7,7 @@ CREATE TABLE knowledge_bases (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
-ALTER TABLE sessions ADD COLUMN puppeteer jsonb;    -- PuppeteerSpec; NULL = none
+ALTER TABLE sessions ADD COLUMN options jsonb NOT NULL DEFAULT '{}';    -- SessionOptions: pace, puppeteer, ..
 
 CREATE TABLE puppeteer_decisions (
     session_id   uuid NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,

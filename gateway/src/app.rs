@@ -119,6 +119,7 @@ fn state(boot: &Boot) -> anyhow::Result<State> {
     )?;
     Ok(State {
         keyring: Keyring::new(boot.store.clone(), auth.max_failures_per_minute),
+        puppeteer: settings.section("puppeteer")?,
         max_attempts: settings.section::<Jobs>("jobs")?.max_attempts,
         import_dir: settings.section::<ArtifactsSettings>("artifacts")?.import_dir,
         internal_token: settings.section::<Internal>("internal")?.token,

@@ -8,6 +8,7 @@ use artifacts::Artifacts;
 use bus::Bus;
 use chassis::CancellationToken;
 use chassis::secrecy::SecretString;
+use puppeteer::PuppeteerSettings;
 use store::Store;
 
 use crate::auth::keyring::Keyring;
@@ -25,6 +26,8 @@ pub struct State {
     pub gateway: GatewaySettings,
     /// `[auth]`
     pub auth: AuthSettings,
+    /// `[puppeteer]`
+    pub puppeteer: PuppeteerSettings,
     /// Tries of a job (`[jobs]`).
     pub max_attempts: i32,
     /// Folder from which models may be registered.

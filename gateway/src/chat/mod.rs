@@ -10,6 +10,7 @@ mod upstream;
 use actix_web::http::header;
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
+use domain::session::SessionOptions;
 use domain::{ErrorCode, SessionId};
 use rest::{Problem, Trace};
 use store::sessions::{NewSession, Session};
@@ -186,6 +187,7 @@ async fn start(state: &Shared, query: &ChatQuery) -> Result<Session, Problem> {
         voice,
         text_prompt,
         sampling,
+        options: SessionOptions::default(),
         ticket_sha256: ticket::hash(&ticket),
         ticket_ttl_s: state.gateway.ticket_ttl_seconds,
     };

@@ -14,6 +14,7 @@ pub mod jobs;
 pub mod knowledge_bases;
 pub mod models;
 mod names;
+pub mod puppeteers;
 pub mod runs;
 pub mod sessions;
 pub mod voices;
@@ -37,6 +38,7 @@ pub fn register(config: &mut ServiceConfig) {
     voices::register(config);
     sessions::register(config);
     knowledge_bases::register(config);
+    puppeteers::register(config);
     evaluations::register(config);
     comparisons::register(config);
     api_keys::register(config);

@@ -3,7 +3,8 @@
 use actix_web::{HttpRequest, HttpResponse, get, post};
 use chrono::{DateTime, Duration, Utc};
 use domain::run::FieldFault;
-use domain::session::{SamplingParams, SessionState, SessionStats};
+use domain::puppeteer::PuppeteerSpec;
+use domain::session::{SamplingParams, SessionOptions, SessionPace, SessionState, SessionStats};
 use domain::{ErrorCode, ModelId, SessionId};
 use rest::once::Created;
 use rest::{Asked, Id, List, PageQuery, Posted, Problem};
@@ -13,6 +14,7 @@ use store::{StoreError, Tx};
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
+use super::puppeteers;
 use crate::chat::ticket;
 use crate::state::{Shared, State};
 
@@ -41,6 +43,10 @@ pub struct CreateSession {
     text_prompt: Option<String>,
     /// How tokens are drawn; fields left out have their defaults.
     sampling: Option<SamplingParams>,
+    /// `realtime` (default) keeps an 80 ms clock, `audio` answers as fast as audio comes.
+    pace: Option<SessionPace>,
+    /// Who injects facts beside the client.
+    puppeteer: Option<PuppeteerSpec>,
 }
 
 /// A session.
@@ -54,6 +60,8 @@ pub struct SessionView {
     model_id: ModelId,
     voice: Option<String>,
     sampling: SamplingParams,
+    pace: SessionPace,
+    puppeteer: Option<PuppeteerSpec>,
     /// Measured facts, once over.
     stats: Option<SessionStats>,
     /// Why it ended.
@@ -94,6 +102,8 @@ impl From<Session> for SessionView {
             model_id: s.model_id,
             voice: s.voice,
             sampling: s.sampling,
+            pace: s.options.pace,
+            puppeteer: s.options.puppeteer,
             stats: s.stats,
             close_reason: s.close_reason,
             created_at: s.created_at,
@@ -178,6 +188,9 @@ async fn create_session(state: Shared, posted: Posted<CreateSession>) -> Result<
                 format!("must be at most {MAX_PROMPT_BYTES} bytes without NUL, not {}", text_prompt.len());
             faults.push(FieldFault { pointer: "/text_prompt".into(), detail });
         }
+        if let Some(spec) = &body.puppeteer {
+            faults.extend(puppeteers::faults(&state, spec).await?);
+        }
         if !faults.is_empty() {
             return Err(Problem::fields(faults));
         }
@@ -192,6 +205,7 @@ async fn create_session(state: Shared, posted: Posted<CreateSession>) -> Result<
             voice,
             text_prompt,
             sampling,
+            options: SessionOptions { pace: body.pace.unwrap_or_default(), puppeteer: body.puppeteer },
             ticket_sha256: ticket::hash(&new_ticket),
             ticket_ttl_s: state.gateway.ticket_ttl_seconds,
         })

@@ -6,7 +6,7 @@ use chassis::JobError;
 use client::chat::{ChatOptions, Conversation, Pace};
 use client::views::NewSession;
 use client::{Client, ClientError};
-use domain::session::{SamplingParams, SessionState, SessionStats};
+use domain::session::{SamplingParams, SessionPace, SessionState, SessionStats};
 use domain::{ErrorCode, ModelId, SessionId};
 
 use crate::scenario::Scenario;
@@ -32,11 +32,12 @@ pub(crate) async fn play(
             voice: scenario.voice.clone(),
             text_prompt: Some(scenario.text_prompt.clone()),
             sampling: Some(SamplingParams { seed: Some(seed), ..SamplingParams::default() }),
+            // Everything counts frames, so the clock on the wall does not matter.
+            pace: SessionPace::Audio,
         })
         .await?;
     let options = ChatOptions {
         injections: scenario.injections.clone(),
-        // Everything counts frames, so the clock on the wall does not matter.
         pace: Pace::FAST,
         ..ChatOptions::default()
     };

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use domain::dataset::{DatasetFile, DatasetSpec, DatasetSummary, ImportSpec};
 use domain::job::{JobKind, JobState, Progress};
-use domain::session::{SamplingParams, SessionState, SessionStats};
+use domain::session::{SamplingParams, SessionPace, SessionState, SessionStats};
 use domain::{ComparisonId, DatasetId, EvaluationId, JobId, ModelId, RunId, SessionId, VoiceId};
 
 /// One page of a list.
@@ -183,6 +183,8 @@ pub struct NewSession {
     /// How tokens are drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<SamplingParams>,
+    /// The clock.
+    pub pace: SessionPace,
 }
 
 /// A session.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::puppeteer::PuppeteerSpec;
+
 /// State of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -58,6 +60,28 @@ impl Default for SamplingParams {
     fn default() -> Self {
         Self { text_temperature: 0.7, text_topk: 25, audio_temperature: 0.8, audio_topk: 250, seed: None }
     }
+}
+
+/// How a session's frames are paced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionPace {
+    /// A frame every 80 ms, whether or not the user sends audio: what a person wants.
+    #[default]
+    Realtime,
+    /// A frame for every frame of audio, as fast as they come: for files, evaluation and tests.
+    Audio,
+}
+
+/// Choices of one session beside model, voice, brief and sampling.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionOptions {
+    /// The clock.
+    pub pace: SessionPace,
+    /// Who injects beside the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub puppeteer: Option<PuppeteerSpec>,
 }
 
 /// Client text frame on the live socket.

@@ -14,9 +14,11 @@ pub mod director;
 pub mod http_lookup;
 pub mod knowledge;
 pub mod relevance;
+pub mod settings;
 
 pub use advise::{Adviser, Keywords, Knowledge, Lookup};
 pub use attend::{Puppeteer, Stage};
 pub use director::{Advice, Heard, Speaker};
 pub use http_lookup::{HttpLookup, ToolSettings};
 pub use knowledge::{Fact, KnowledgeBase, KnowledgeError};
+pub use settings::PuppeteerSettings;

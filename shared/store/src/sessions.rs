@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
-use domain::session::{SamplingParams, SessionState, SessionStats};
+use domain::session::{SamplingParams, SessionOptions, SessionState, SessionStats};
 use domain::{ModelId, SessionId};
 
 use crate::error::{read, write};
@@ -24,6 +24,8 @@ pub struct NewSession {
     pub text_prompt: String,
     /// How tokens are drawn.
     pub sampling: SamplingParams,
+    /// Further choices.
+    pub options: SessionOptions,
     /// Hash of the ticket.
     pub ticket_sha256: Vec<u8>,
     /// First use at the latest.
@@ -43,6 +45,8 @@ pub struct Session {
     pub text_prompt: String,
     /// How tokens are drawn.
     pub sampling: SamplingParams,
+    /// Further choices.
+    pub options: SessionOptions,
     /// State.
     pub state: SessionState,
     /// Measured facts, once ended.
@@ -64,6 +68,7 @@ struct Row {
     voice: Option<String>,
     text_prompt: String,
     sampling: Value,
+    options: Value,
     state: String,
     stats: Option<Value>,
     close_reason: Option<String>,
@@ -81,6 +86,7 @@ impl TryFrom<Row> for Session {
             voice: r.voice,
             text_prompt: r.text_prompt,
             sampling: read("sampling", r.sampling)?,
+            options: read("options", r.options)?,
             state: r.state.parse().expect("the CHECK constraint lists the states"),
             stats: r.stats.map(|s| read("session stats", s)).transpose()?,
             close_reason: r.close_reason,
@@ -93,7 +99,7 @@ impl TryFrom<Row> for Session {
 
 macro_rules! session_columns {
     () => {
-        "id, model_id, voice, text_prompt, sampling, state, stats, close_reason, created_at, started_at, ended_at"
+        "id, model_id, voice, text_prompt, sampling, options, state, stats, close_reason, created_at, started_at, ended_at"
     };
 }
 
@@ -103,14 +109,15 @@ macro_rules! session_columns {
 /// When the database refuses.
 pub async fn insert(tx: &mut crate::Tx, new: &NewSession) -> Result<()> {
     sqlx::query(
-        "INSERT INTO sessions (id, model_id, voice, text_prompt, sampling, state, ticket_sha256, ticket_expires_at) \
-         VALUES ($1, $2, $3, $4, $5, 'created', $6, now() + make_interval(secs => $7))",
+        "INSERT INTO sessions (id, model_id, voice, text_prompt, sampling, options, state, ticket_sha256, ticket_expires_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, 'created', $7, now() + make_interval(secs => $8))",
     )
     .bind(new.id.uuid())
     .bind(new.model_id.uuid())
     .bind(&new.voice)
     .bind(&new.text_prompt)
     .bind(write(&new.sampling))
+    .bind(write(&new.options))
     .bind(&new.ticket_sha256)
     .bind(f64::from(new.ticket_ttl_s))
     .execute(&mut **tx)

@@ -9,7 +9,7 @@ use artifacts::Artifacts;
 use audio::Waveform;
 use chassis::{CancellationToken, Settings};
 use domain::dataset::DatasetFile;
-use domain::session::SamplingParams;
+use domain::session::{SamplingParams, SessionOptions, SessionPace};
 use domain::{ModelId, SessionId};
 use inference::engine::Engine;
 use inference::prepare::Catalog;
@@ -135,6 +135,7 @@ impl House {
             voice: Some(VOICE.into()),
             text_prompt: text_prompt.into(),
             sampling,
+            options: SessionOptions { pace: SessionPace::Audio, ..SessionOptions::default() },
             ticket_sha256: id.to_string().into_bytes(),
             ticket_ttl_s: 60,
         };

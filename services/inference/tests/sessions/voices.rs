@@ -1,7 +1,7 @@
 //! Registered voices as sessions use them.
 
 use anyhow::{Context, Result};
-use domain::session::SamplingParams;
+use domain::session::{SamplingParams, SessionOptions, SessionPace};
 use domain::{SessionId, VoiceId};
 use store::sessions::NewSession;
 use store::voices::NewUpload;
@@ -54,6 +54,7 @@ async fn session(house: &House, voice: &str, text_prompt: &str) -> Result<Sessio
         voice: Some(voice.into()),
         text_prompt: text_prompt.into(),
         sampling: SamplingParams::default(),
+        options: SessionOptions { pace: SessionPace::Audio, ..SessionOptions::default() },
         ticket_sha256: id.to_string().into_bytes(),
         ticket_ttl_s: 60,
     };

@@ -10,7 +10,7 @@ use audio::WavLimits;
 use client::chat::{ChatOptions, Conversation, InjectAt, Pace, to_frames};
 use client::views::{NewSession, SessionView};
 use client::{Client, ClientError, Result};
-use domain::session::{SamplingParams, SessionState};
+use domain::session::{SamplingParams, SessionPace, SessionState};
 
 use super::Context;
 
@@ -78,6 +78,7 @@ pub(crate) async fn run(command: SessionCommand, context: &Context) -> Result<()
         voice: args.voice.clone(),
         text_prompt: args.text_prompt.clone(),
         sampling: Some(sampling),
+        pace: if args.fast { SessionPace::Audio } else { SessionPace::Realtime },
     };
     let options = ChatOptions {
         injections,

@@ -7,7 +7,7 @@ use client::views::{DatasetView, EvaluationView, ModelView, NewSession};
 use client::{ClientError, Result};
 use domain::dataset::DatasetSpec;
 use domain::preflight::Acknowledge;
-use domain::session::{ContextWhen, SamplingParams};
+use domain::session::{ContextWhen, SamplingParams, SessionPace};
 
 use super::super::evaluate::fetch_reports;
 use super::super::session::{report, talk, write};
@@ -112,6 +112,7 @@ impl Demo<'_> {
             voice: sample.voice,
             text_prompt: Some(sample.text_prompt),
             sampling: Some(SamplingParams { seed: Some(0), ..SamplingParams::default() }),
+            pace: SessionPace::Realtime,
         };
         let injection =
             InjectAt { frame: CONTEXT_FRAME, text, when: Some(ContextWhen::Immediate), deadline_ms: None };
