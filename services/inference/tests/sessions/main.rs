@@ -3,7 +3,9 @@
 mod engine;
 mod house;
 mod limits;
+mod pacing;
 mod phone;
 mod registry;
 mod voices;
+mod windows;
 mod wire;
