@@ -25,6 +25,12 @@ pub enum InferenceError {
     Model { model: String, detail: String },
     #[error("all {limit} model places are taken by live sessions")]
     NoModelRoom { limit: usize },
+    #[error("model {model} takes {needed} MiB of memory, {free} MiB are free")]
+    OutOfMemory { model: String, needed: u64, free: u64 },
+    #[error("model {model} serves {sessions} sessions")]
+    ModelInUse { model: String, sessions: usize },
+    #[error("model {model} is not loaded")]
+    NotLoaded { model: String },
     #[error("the engine failed: {0}")]
     Engine(String),
     #[error("the engine has no such conversation")]
@@ -50,6 +56,9 @@ impl InferenceError {
             Self::Store(_) | Self::Engine(_) | Self::NoConversation | Self::NotTaken | Self::WindowEnded => {
                 ErrorCode::Internal
             }
+            Self::OutOfMemory { .. } => ErrorCode::GpuOutOfMemory,
+            Self::ModelInUse { .. } => ErrorCode::Conflict,
+            Self::NotLoaded { .. } => ErrorCode::NotFound,
             Self::Artifacts(_) => ErrorCode::ArtifactDamaged,
             Self::SessionEnded(_) | Self::SessionInUse(_) => ErrorCode::Conflict,
             Self::PromptTooLong { .. }
@@ -61,6 +70,20 @@ impl InferenceError {
             Self::Model { .. } => ErrorCode::InvalidModel,
             Self::NoModelRoom { .. } => ErrorCode::SessionCapacity,
             Self::EngineGone => ErrorCode::Unavailable,
+        }
+    }
+
+    /// The same once more, for another who waited for the same model.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Model { model, detail } => Self::Model { model: model.clone(), detail: detail.clone() },
+            Self::NoModelRoom { limit } => Self::NoModelRoom { limit: *limit },
+            Self::OutOfMemory { model, needed, free } => {
+                Self::OutOfMemory { model: model.clone(), needed: *needed, free: *free }
+            }
+            Self::NotLoaded { model } => Self::NotLoaded { model: model.clone() },
+            Self::EngineGone => Self::EngineGone,
+            other => Self::Engine(other.to_string()),
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod prepare;
 mod problem;
 pub mod protocol;
 pub mod registry;
+mod serving;
 pub mod session;
 pub mod settings;
 pub mod stats;
@@ -42,7 +43,7 @@ pub async fn build(boot: Boot) -> anyhow::Result<Service> {
     );
     let engine = engine::Engine::start(&settings)?;
     let shared = Arc::new(ws::Shared {
-        catalog: prepare::Catalog::new(boot.store.clone(), boot.artifacts.clone()),
+        catalog: prepare::Catalog::new(boot.store.clone(), boot.artifacts.clone()).with_rows(settings.rows()),
         store: boot.store.clone(),
         engine: engine.clone(),
         token,

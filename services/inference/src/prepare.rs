@@ -11,6 +11,7 @@ use domain::session::SessionState;
 use domain::{ModelId, SessionId};
 use personaplex::prompt::VoicePrompt;
 use store::Store;
+use store::models::Model;
 use streams::inject_queue::QueueLimits;
 use streams::prompt::SILENCE_FRAMES;
 use streams::tokenizer::{Tokenizer, check_system};
@@ -18,8 +19,10 @@ use streams::tokens::PromptCodes;
 use weights::{LmConfig, ModelDir, VoiceFile};
 
 use crate::InferenceError;
-use crate::engine::{ModelSource, OpenRequest, Pace, StoredVoice};
+use crate::engine::{AdapterSource, ModelSource, OpenRequest, Pace, Source, StoredVoice};
 
+/// Kind of a model that is an adapter of another.
+const ADAPTER: &str = "adapter";
 /// Models whose tokenizer is kept.
 const FACTS_KEPT: usize = 16;
 
@@ -35,7 +38,9 @@ pub struct Prepared {
 
 /// What is known of a model without loading it.
 struct ModelFacts {
+    /// The model, or the base of the adapter.
     source: ModelSource,
+    adapter: Option<AdapterSource>,
     tokenizer: Arc<Tokenizer>,
     /// Rows that the model sees.
     window: usize,
@@ -47,13 +52,22 @@ pub struct Catalog {
     store: Store,
     artifacts: Artifacts,
     models: Mutex<HashMap<ModelId, Arc<ModelFacts>>>,
+    /// Rows of a conversation, if they are fewer than a model's window.
+    rows: Option<usize>,
 }
 
 impl Catalog {
     /// A catalog with nothing read.
     #[must_use]
     pub fn new(store: Store, artifacts: Artifacts) -> Self {
-        Self { store, artifacts, models: Mutex::default() }
+        Self { store, artifacts, models: Mutex::default(), rows: None }
+    }
+
+    /// Refuses prompts that do not fit into so many rows.
+    #[must_use]
+    pub fn with_rows(mut self, rows: Option<usize>) -> Self {
+        self.rows = rows;
+        self
     }
 
     /// Everything for one session.
@@ -73,9 +87,11 @@ impl Catalog {
         check_system(&session.text_prompt).map_err(InferenceError::Prompt)?;
         let prompt_tokens =
             facts.tokenizer.system_tokens(&session.text_prompt).map_err(InferenceError::Prompt)?;
-        check_length(voice.as_ref().map(|v| &*v.file), prompt_tokens.len(), facts.window)?;
+        let window = self.rows.map_or(facts.window, |rows| rows.min(facts.window));
+        check_length(voice.as_ref().map(|v| &*v.file), prompt_tokens.len(), window)?;
         let request = OpenRequest {
             model: facts.source.clone(),
+            adapter: facts.adapter.clone(),
             voice,
             prompt_tokens,
             sampling: session.sampling,
@@ -86,17 +102,36 @@ impl Catalog {
         Ok(Prepared { id, request, tokenizer: Arc::clone(&facts.tokenizer) })
     }
 
+    /// What to load for a model or an adapter.
+    ///
+    /// # Errors
+    /// When it is unknown or its files cannot be read.
+    pub async fn source(&self, id: ModelId) -> Result<Source, InferenceError> {
+        let facts = self.model(id).await?;
+        let base = facts.source.clone();
+        Ok(match &facts.adapter {
+            Some(adapter) => Source::Adapter(base, adapter.clone()),
+            None => Source::Model(base),
+        })
+    }
+
     async fn model(&self, id: ModelId) -> Result<Arc<ModelFacts>, InferenceError> {
         if let Some(facts) = self.models.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
             return Ok(Arc::clone(facts));
         }
         let row = store::models::get(&self.store, id).await?;
-        let dir = self.artifacts.local_path(&row.prefix)?;
-        let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-        let files = row.files.iter().map(|f| (name(&f.path), f.sha256.clone())).collect();
-        let facts = tokio::task::spawn_blocking(move || read_facts(id, dir, files))
+        let (base, adapter) = match row.base_id {
+            Some(base) if row.kind == ADAPTER => {
+                let (dir, files) = self.files(&row)?;
+                (store::models::get(&self.store, base).await?, Some(AdapterSource { id, dir, files }))
+            }
+            _ => (row, None),
+        };
+        let (base_id, (dir, files)) = (base.id, self.files(&base)?);
+        let mut facts = tokio::task::spawn_blocking(move || read_facts(base_id, dir, files))
             .await
             .map_err(|e| InferenceError::Engine(e.to_string()))??;
+        facts.adapter = adapter;
         let facts = Arc::new(facts);
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         if models.len() >= FACTS_KEPT {
@@ -104,6 +139,13 @@ impl Catalog {
         }
         models.insert(id, Arc::clone(&facts));
         Ok(facts)
+    }
+
+    /// The folder of a model, and name and hash of its files.
+    fn files(&self, row: &Model) -> Result<(PathBuf, Vec<(String, String)>), InferenceError> {
+        let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+        let files = row.files.iter().map(|f| (name(&f.path), f.sha256.clone())).collect();
+        Ok((self.artifacts.local_path(&row.prefix)?, files))
     }
 
     /// Uploads were converted when they were registered; a speech engine's own clip is converted here.
@@ -138,7 +180,8 @@ fn read_facts(id: ModelId, dir: PathBuf, files: Vec<(String, String)>) -> Result
     let window = usize::try_from(config.lm.context).map_err(|e| failed(format!("context: {e}")))?;
     let codes = PromptCodes { silence: config.silence_codes, sine: config.sine_codes };
     let source = ModelSource { id, dir, files, codes };
-    Ok(ModelFacts { source, tokenizer: Arc::new(tokenizer), window, lm: config.lm })
+    let tokenizer = Arc::new(tokenizer);
+    Ok(ModelFacts { source, adapter: None, tokenizer, window, lm: config.lm })
 }
 
 /// The prompt must leave at least one row of the window; it is never cut.

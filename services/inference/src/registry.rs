@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chassis::CancellationToken;
 use chassis::secrecy::ExposeSecret;
+use domain::ModelId;
 use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ pub struct Entry {
     pub url: String,
     /// Places free a moment ago.
     pub free_slots: usize,
+    /// Models and adapters that are loaded.
+    pub models: Vec<ModelId>,
 }
 
 /// Writes the entry until shutdown.
@@ -58,7 +61,8 @@ impl Registry {
                 () = shutdown.cancelled() => break,
                 _ = beat.tick() => {}
             }
-            let entry = Entry { url: self.url.clone(), free_slots: engine.free_places() };
+            let models = engine.models().await.unwrap_or_default().into_iter().map(|m| m.id).collect();
+            let entry = Entry { url: self.url.clone(), free_slots: engine.free_places(), models };
             let mut set = redis::cmd("SET");
             set.arg(&self.key).arg(serde_json::to_string(&entry)?).arg("EX").arg(TTL_SECONDS);
             self.send(&set).await;

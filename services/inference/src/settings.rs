@@ -52,6 +52,8 @@ pub struct InferenceSettings {
     pub prefix_cache_mb: usize,
     /// Models kept loaded.
     pub max_models: usize,
+    /// Memory that all models may take, MiB; 0 = what the device has.
+    pub memory_limit_mb: u64,
     /// Early audio kept, seconds.
     pub max_early_audio_seconds: u64,
     /// Patience with a silent client, seconds.
@@ -85,6 +87,12 @@ impl InferenceSettings {
     #[must_use]
     pub fn rows(&self) -> Option<usize> {
         (self.cache_rows > 0).then_some(self.cache_rows)
+    }
+
+    /// Bytes that all models may take, if that is limited.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<u64> {
+        (self.memory_limit_mb > 0).then_some(self.memory_limit_mb << 20)
     }
 
     /// The pace of a live call.

@@ -18,6 +18,7 @@ use tracing::Instrument;
 use crate::engine::{Engine, Place};
 use crate::prepare::{Catalog, Prepared};
 use crate::problem::problem;
+use crate::serving;
 use crate::session::{self, Socket};
 use crate::{InferenceError, InferenceSettings};
 
@@ -109,6 +110,7 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>) -> anyhow::Result
         App::new()
             .app_data(data.clone())
             .route("/internal/sessions/{id}/socket", web::get().to(open_socket))
+            .configure(serving::routes)
             .default_service(web::to(no_route))
     })
     .workers(2)
@@ -140,7 +142,7 @@ async fn no_route(request: HttpRequest) -> HttpResponse {
     problem(ErrorCode::RouteNotFound, request.path(), trace_of(&request).trace_id())
 }
 
-fn trace_of(request: &HttpRequest) -> TraceContext {
+pub(crate) fn trace_of(request: &HttpRequest) -> TraceContext {
     let header = request.headers().get("traceparent").and_then(|v| v.to_str().ok());
     header.and_then(TraceContext::parse).unwrap_or_else(TraceContext::generate)
 }
@@ -157,7 +159,7 @@ async fn open_socket(
     let admitted = admit(&request, &id, &shared).instrument(span.clone()).await;
     let (prepared, place, live) = match admitted {
         Ok(admitted) => admitted,
-        Err(refusal) => return problem(refusal.0, &refusal.1, trace.trace_id()),
+        Err(refusal) => return problem(refusal.code, &refusal.detail, trace.trace_id()),
     };
     let (response, sender, stream) = match actix_ws::handle(&request, body) {
         Ok(upgraded) => upgraded,
@@ -173,7 +175,17 @@ async fn open_socket(
     response
 }
 
-struct Refusal(ErrorCode, String);
+/// A refusal before the upgrade.
+pub(crate) struct Refusal {
+    pub(crate) code: ErrorCode,
+    pub(crate) detail: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
+    }
+}
 
 impl From<InferenceError> for Refusal {
     fn from(error: InferenceError) -> Self {
@@ -181,8 +193,17 @@ impl From<InferenceError> for Refusal {
         if code.status() >= 500 {
             tracing::error!(%error, "the session cannot be opened");
         }
-        Self(code, error.to_string())
+        Self::new(code, error.to_string())
     }
+}
+
+/// Refuses who does not carry the internal token.
+pub(crate) fn check_token(request: &HttpRequest, shared: &Shared) -> Result<(), Refusal> {
+    let carried = request.headers().get(TOKEN_HEADER).map_or(&[][..], |v| v.as_bytes());
+    if bool::from(carried.ct_eq(shared.token.expose_secret().as_bytes())) {
+        return Ok(());
+    }
+    Err(Refusal::new(ErrorCode::Unauthenticated, "the internal token is missing or wrong"))
 }
 
 /// Everything that can refuse a session: token, id, shutdown, places, row, files, prompt.
@@ -191,16 +212,14 @@ async fn admit(
     id: &str,
     shared: &Shared,
 ) -> Result<(Prepared, Place, LiveSession), Refusal> {
-    let carried = request.headers().get(TOKEN_HEADER).map_or(&[][..], |v| v.as_bytes());
-    if !bool::from(carried.ct_eq(shared.token.expose_secret().as_bytes())) {
-        return Err(Refusal(ErrorCode::Unauthenticated, "the internal token is missing or wrong".into()));
-    }
-    let id: SessionId = id.parse().map_err(|_| Refusal(ErrorCode::NotFound, "no such session".into()))?;
+    check_token(request, shared)?;
+    let id: SessionId = id.parse().map_err(|_| Refusal::new(ErrorCode::NotFound, "no such session"))?;
     if shared.shutdown.is_cancelled() {
-        return Err(Refusal(ErrorCode::Unavailable, "the process is going down".into()));
+        return Err(Refusal::new(ErrorCode::Unavailable, "the process is going down"));
     }
     let full = || {
-        Refusal(ErrorCode::SessionCapacity, format!("all {} slots are in use", shared.settings.max_sessions))
+        let detail = format!("all {} slots are in use", shared.settings.max_sessions);
+        Refusal::new(ErrorCode::SessionCapacity, detail)
     };
     let place = shared.engine.reserve().ok_or_else(full)?;
     let prepared = shared.catalog.prepare(id, shared.settings.queue_limits()).await?;

@@ -3,20 +3,21 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use domain::ModelId;
 use domain::frame::SAMPLES_PER_FRAME;
 use personaplex::{
-    BatchOptions, DecState, Emitted, EncState, Frame, Given, LmBatch, Order, PersonaplexError, Prefix,
+    BatchOptions, Beside, DecState, Emitted, EncState, Frame, Given, LmBatch, Order, PersonaplexError, Prefix,
 };
 use streams::inject_queue::{InjectItem, Rejection};
 use streams::layout::agent_codes;
 use streams::tokens::PromptCodes;
 use tch::{Kind, Tensor};
 
-use super::models::LoadedModel;
+use super::models::{LoadedAdapter, LoadedModel};
 use super::prefixes::{Prefixes, PromptKey};
 use super::slot::{Slot, Turn, Wires, sampler};
 use super::window::{Refresh, Window};
-use super::{Notice, OpenRequest, Rows, SlotId, WindowPolicy};
+use super::{ModelStatus, Notice, OpenRequest, Rows, SlotId, WindowPolicy};
 use crate::InferenceError;
 
 /// Codebooks of each side.
@@ -31,7 +32,18 @@ pub(super) struct Group {
     slots: Vec<Option<Slot>>,
     codes: PromptCodes,
     prefixes: Prefixes,
+    prefix_hits: u64,
     window: Window,
+    adapters: Vec<PutAdapter>,
+    /// Bytes reckoned for the model and its conversations.
+    bytes: u64,
+}
+
+/// An adapter on the model.
+struct PutAdapter {
+    id: ModelId,
+    beside: Beside,
+    bytes: u64,
 }
 
 /// Sizes of a group.
@@ -50,7 +62,11 @@ pub(super) struct GroupOptions {
 
 impl Group {
     /// Takes the memory of all its conversations.
-    pub(super) fn new(model: LoadedModel, choices: &GroupOptions) -> Result<Self, InferenceError> {
+    pub(super) fn new(
+        model: LoadedModel,
+        bytes: u64,
+        choices: &GroupOptions,
+    ) -> Result<Self, InferenceError> {
         let slots = choices.slots;
         let graphs = model.lm.device().is_cuda();
         let options = BatchOptions { graphs, rows: choices.rows, ..BatchOptions::default() };
@@ -58,6 +74,9 @@ impl Group {
         let mut group = Self {
             window: Window::new(choices.policy, lm.window(), choices.kept_rows),
             prefixes: Prefixes::new(choices.prefix_bytes),
+            prefix_hits: 0,
+            adapters: Vec::new(),
+            bytes,
             lm,
             encoder: model.mimi.new_encoder_batch(slots as i64, 1),
             decoder: model.mimi.new_decoder_batch(slots as i64, 1),
@@ -75,6 +94,67 @@ impl Group {
     /// Whether no conversation is in it.
     pub(super) fn is_idle(&self) -> bool {
         self.slots.iter().all(Option::is_none)
+    }
+
+    /// Bytes reckoned for it and its adapters.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes + self.adapters.iter().map(|a| a.bytes).sum::<u64>()
+    }
+
+    /// Conversations of an adapter, or all.
+    pub(super) fn sessions(&self, adapter: Option<ModelId>) -> usize {
+        let slots = self.slots.iter().flatten();
+        slots.filter(|slot| adapter.is_none() || slot.adapter == adapter).count()
+    }
+
+    /// An adapter on the model.
+    pub(super) fn adapter(&self, id: ModelId) -> Option<&Beside> {
+        self.adapters.iter().find(|a| a.id == id).map(|a| &a.beside)
+    }
+
+    /// Puts an adapter on the model.
+    pub(super) fn keep(&mut self, loaded: LoadedAdapter) -> Result<(), InferenceError> {
+        let LoadedAdapter { id, adapter, bytes } = loaded;
+        let failed =
+            |e: PersonaplexError| InferenceError::Model { model: id.to_string(), detail: e.to_string() };
+        let beside = self.model.lm.put_beside(&adapter).map_err(failed)?;
+        self.adapters.push(PutAdapter { id, beside, bytes });
+        Ok(())
+    }
+
+    /// Takes an adapter that no conversation uses off the model.
+    pub(super) fn unload(&mut self, id: ModelId) -> Result<(), InferenceError> {
+        let model = id.to_string();
+        let sessions = self.sessions(Some(id));
+        if sessions > 0 {
+            return Err(InferenceError::ModelInUse { model, sessions });
+        }
+        let at = self.adapters.iter().position(|a| a.id == id);
+        let gone = self.adapters.remove(at.ok_or(InferenceError::NotLoaded { model })?);
+        self.prefixes.forget(id);
+        self.model.lm.remove_beside(&gone.beside);
+        Ok(())
+    }
+
+    /// The model and its adapters, as told to others.
+    pub(super) fn status(&self) -> Vec<ModelStatus> {
+        let base = ModelStatus {
+            id: self.model.id,
+            base: None,
+            sessions: self.slots.iter().flatten().filter(|slot| slot.adapter.is_none()).count(),
+            bytes: self.bytes,
+            prompts: self.prefixes.len(),
+            prompt_bytes: self.prefixes.bytes() as u64,
+            prompt_hits: self.prefix_hits,
+        };
+        let adapters = self.adapters.iter().map(|a| ModelStatus {
+            id: a.id,
+            base: Some(self.model.id),
+            sessions: self.sessions(Some(a.id)),
+            bytes: a.bytes,
+            ..ModelStatus::none()
+        });
+        std::iter::once(base).chain(adapters).collect()
     }
 
     /// Conversations with their numbers.
@@ -130,17 +210,23 @@ impl Group {
     /// The prompt of a request after it has been through the model.
     fn prefix(&mut self, request: &OpenRequest) -> Result<Rc<Prefix>, InferenceError> {
         let key = PromptKey {
-            adapter: None,
+            adapter: request.adapter.as_ref().map(|a| a.id),
             voice: request.voice.as_ref().map(|voice| voice.sha256.clone()),
             tokens: request.prompt_tokens.clone(),
         };
         if let Some(prefix) = self.prefixes.get(&key) {
+            self.prefix_hits += 1;
             metrics::counter!("ppx_prefix_cache_total", "outcome" => "hit").increment(1);
             return Ok(prefix);
         }
         metrics::counter!("ppx_prefix_cache_total", "outcome" => "miss").increment(1);
         let prompt = self.model.prompt(request)?;
-        let prefix = Rc::new(self.model.lm.prefill(&prompt, Order::Early).map_err(failed)?);
+        let adapter = match &request.adapter {
+            Some(a) => Some(self.adapter(a.id).ok_or(InferenceError::NotLoaded { model: a.id.to_string() })?),
+            None => None,
+        };
+        let prefix = self.model.lm.prefill_with(&prompt, Order::Early, adapter).map_err(failed)?;
+        let prefix = Rc::new(prefix);
         self.prefixes.keep(key, &prefix);
         Ok(prefix)
     }

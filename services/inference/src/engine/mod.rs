@@ -7,6 +7,8 @@
 
 mod conversation;
 mod group;
+mod loading;
+mod memory;
 mod models;
 mod pace;
 mod prefixes;
@@ -25,16 +27,20 @@ use domain::session::SamplingParams;
 use personaplex::Frame;
 use streams::inject_queue::{InjectEvent, InjectItem, QueueLimits, Rejection};
 use streams::{layout::Codes, tokens::PromptCodes};
-use tch::{Device, Kind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::Span;
 use weights::VoiceFile;
 
 use crate::{InferenceError, InferenceSettings};
 pub use conversation::{Conversation, Injector, MAX_BACKLOG, MAX_UNDER_WAY, Pushed};
-use models::LoadedModel;
+use loading::Loader;
+pub use loading::Source;
+use models::Loaded;
 pub use pace::{Absent, Pace};
 pub use window::WindowPolicy;
+
+/// Times that an open loads what it needs.
+const TRIES: usize = 3;
 
 /// Where a model lies and what its files must be.
 #[derive(Debug, Clone)]
@@ -49,6 +55,43 @@ pub struct ModelSource {
     pub codes: PromptCodes,
 }
 
+/// Where an adapter lies that goes beside its base.
+#[derive(Debug, Clone)]
+pub struct AdapterSource {
+    /// Its row.
+    pub id: ModelId,
+    /// Folder on the local disk.
+    pub dir: PathBuf,
+    /// File name and SHA-256 of every registered file.
+    pub files: Vec<(String, String)>,
+}
+
+/// A model or an adapter that is loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelStatus {
+    /// Its row.
+    pub id: ModelId,
+    /// Of an adapter: the model it lies on.
+    pub base: Option<ModelId>,
+    /// Conversations that use it.
+    pub sessions: usize,
+    /// Bytes reckoned for it, its conversations included.
+    pub bytes: u64,
+    /// Prompts kept; with the base for its adapters too.
+    pub prompts: usize,
+    /// Bytes of the prompts kept.
+    pub prompt_bytes: u64,
+    /// Conversations that started from a kept prompt.
+    pub prompt_hits: u64,
+}
+
+impl ModelStatus {
+    const fn none() -> Self {
+        let id = ModelId::from_uuid(uuid::Uuid::nil());
+        Self { id, base: None, sessions: 0, bytes: 0, prompts: 0, prompt_bytes: 0, prompt_hits: 0 }
+    }
+}
+
 /// A registered voice.
 #[derive(Debug, Clone)]
 pub struct StoredVoice {
@@ -61,8 +104,10 @@ pub struct StoredVoice {
 /// Everything a conversation starts from.
 #[derive(Debug, Clone)]
 pub struct OpenRequest {
-    /// The model.
+    /// The model, or the base of the adapter.
     pub model: ModelSource,
+    /// The adapter that the conversation goes through.
+    pub adapter: Option<AdapterSource>,
     /// Voice prompt.
     pub voice: Option<StoredVoice>,
     /// Tokens of the wrapped text prompt.
@@ -140,7 +185,7 @@ type Answer<T> = oneshot::Sender<Result<T, InferenceError>>;
 
 enum Opened {
     Ready(Conversation),
-    /// The model must be loaded first; the request comes back.
+    /// The model or the adapter must be loaded first; the request comes back.
     NotLoaded(Box<OpenRequest>, Place),
 }
 
@@ -148,7 +193,6 @@ enum EngineCommand {
     Open {
         request: Box<OpenRequest>,
         place: Place,
-        loaded: Option<Box<LoadedModel>>,
         /// For the conversation, which keeps the engine alive.
         mailbox: Mailbox,
         span: Span,
@@ -168,6 +212,30 @@ enum EngineCommand {
     Finish {
         slot: SlotId,
         reply: Answer<Vec<InjectEvent>>,
+    },
+    /// Room for a model of so many bytes; the answer is whether it is loaded already.
+    MakeRoom {
+        model: ModelId,
+        bytes: u64,
+        reply: Answer<bool>,
+    },
+    /// As [`EngineCommand::MakeRoom`] for an adapter.
+    MakeAdapterRoom {
+        base: ModelId,
+        adapter: ModelId,
+        bytes: u64,
+        reply: Answer<bool>,
+    },
+    Keep {
+        loaded: Box<Loaded>,
+        reply: Answer<()>,
+    },
+    Unload {
+        model: ModelId,
+        reply: Answer<()>,
+    },
+    Models {
+        reply: Answer<Vec<ModelStatus>>,
     },
     /// There is audio, or a conversation is gone.
     Wake,
@@ -195,12 +263,7 @@ impl Mailbox {
 pub struct Engine {
     mailbox: Mailbox,
     places: Arc<Semaphore>,
-    /// One model is loaded at a time, so that two sessions do not read the same 16 GB twice.
-    loading: Arc<tokio::sync::Mutex<()>>,
-    device: Device,
-    kind: Kind,
-    threads: usize,
-    strict_constants: bool,
+    loader: Loader,
 }
 
 impl Engine {
@@ -218,14 +281,16 @@ impl Engine {
         let (commands, inbox) = mpsc::channel();
         let (waking, running) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
         let mailbox = Mailbox { commands, waking: Arc::clone(&waking), running: Arc::clone(&running) };
-        let options = thread::Options::new(settings, threads);
+        let options = thread::Options::new(settings, device, threads);
         std::thread::Builder::new()
             .name("engine".into())
             .spawn(move || thread::run(&inbox, &options, &waking, &running))?;
         let places = Arc::new(Semaphore::new(settings.max_sessions));
         tracing::info!(device = settings.device, dtype = settings.dtype, threads, "engine started");
         let strict_constants = settings.strict_constants;
-        Ok(Self { mailbox, places, loading: Arc::default(), device, kind, threads, strict_constants })
+        let loader =
+            Loader::new(loading::Place { device, kind, threads, strict_constants, sizes: options.sizes() });
+        Ok(Self { mailbox, places, loader })
     }
 
     /// Takes a place for a conversation; `None` when all are taken.
@@ -246,47 +311,61 @@ impl Engine {
         self.mailbox.running.load(Ordering::Acquire)
     }
 
-    /// Opens a conversation: loads the model unless it is loaded, encodes the voice, feeds the whole prompt.
+    /// Opens a conversation: loads the model and its adapter unless they are loaded, encodes the voice, feeds the whole
+    /// prompt. A model that is being loaded is kept when nobody waits for it any more.
     ///
     /// # Errors
     /// When the model files are damaged, there is no room for the model, or the engine fails.
     pub async fn open(&self, request: OpenRequest, place: Place) -> Result<Conversation, InferenceError> {
-        let (request, place) = match self.try_open(Box::new(request), place, None).await? {
-            Opened::Ready(conversation) => return Ok(conversation),
-            Opened::NotLoaded(request, place) => (request, place),
-        };
-        let _one_at_a_time = self.loading.lock().await;
-        let (request, place) = match self.try_open(request, place, None).await? {
-            Opened::Ready(conversation) => return Ok(conversation),
-            Opened::NotLoaded(request, place) => (request, place),
-        };
-        let loaded = self.load(request.model.clone()).await?;
-        match self.try_open(request, place, Some(loaded)).await? {
-            Opened::Ready(conversation) => Ok(conversation),
-            Opened::NotLoaded(..) => Err(InferenceError::Engine("a model just loaded is missing".into())),
+        let (mut request, mut place) = (Box::new(request), place);
+        // Another model may take the place of the one just loaded before it is used.
+        for _ in 0..TRIES {
+            match self.try_open(request, place).await? {
+                Opened::Ready(conversation) => return Ok(conversation),
+                Opened::NotLoaded(again, kept) => (request, place) = (again, kept),
+            }
+            let source = match &request.adapter {
+                Some(adapter) => Source::Adapter(request.model.clone(), adapter.clone()),
+                None => Source::Model(request.model.clone()),
+            };
+            self.load(source).await?;
         }
+        Err(InferenceError::Engine("a model just loaded is missing again and again".into()))
     }
 
-    async fn try_open(
-        &self,
-        request: Box<OpenRequest>,
-        place: Place,
-        loaded: Option<Box<LoadedModel>>,
-    ) -> Result<Opened, InferenceError> {
+    async fn try_open(&self, request: Box<OpenRequest>, place: Place) -> Result<Opened, InferenceError> {
         let (span, mailbox) = (Span::current(), self.mailbox.clone());
-        ask(&self.mailbox, |reply| EngineCommand::Open { request, place, loaded, mailbox, span, reply }).await
+        ask(&self.mailbox, |reply| EngineCommand::Open { request, place, mailbox, span, reply }).await
     }
 
-    /// Reads and checks model files on a thread of its own: live conversations go on meanwhile.
-    async fn load(&self, source: ModelSource) -> Result<Box<LoadedModel>, InferenceError> {
-        let (device, kind, threads) = (self.device, self.kind, self.threads);
-        let strict = self.strict_constants;
-        tokio::task::spawn_blocking(move || {
-            nn::device::set_threads(threads);
-            LoadedModel::load(&source, device, kind, strict).map(Box::new)
-        })
-        .await
-        .map_err(|e| InferenceError::Engine(e.to_string()))?
+    /// Loads a model or an adapter unless it is loaded. Live conversations go on meanwhile.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub async fn load(&self, source: Source) -> Result<(), InferenceError> {
+        self.loader.load(&self.mailbox, source).await
+    }
+
+    /// Unloads a model or an adapter.
+    ///
+    /// # Errors
+    /// When it is not loaded, or conversations use it.
+    pub async fn unload(&self, model: ModelId) -> Result<(), InferenceError> {
+        ask(&self.mailbox, |reply| EngineCommand::Unload { model, reply }).await
+    }
+
+    /// What is loaded.
+    ///
+    /// # Errors
+    /// When the engine is gone.
+    pub async fn models(&self) -> Result<Vec<ModelStatus>, InferenceError> {
+        ask(&self.mailbox, |reply| EngineCommand::Models { reply }).await
+    }
+
+    /// What is being loaded.
+    #[must_use]
+    pub fn loading(&self) -> Vec<ModelId> {
+        self.loader.under_way()
     }
 }
 

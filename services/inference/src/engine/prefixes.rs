@@ -47,6 +47,11 @@ impl Prefixes {
         self.kept.retain(|(key, _)| key.adapter != Some(adapter));
     }
 
+    /// Prompts kept.
+    pub(super) const fn len(&self) -> usize {
+        self.kept.len()
+    }
+
     /// Bytes of keys and values that it holds.
     pub(super) fn bytes(&self) -> usize {
         self.kept.iter().map(|(_, prefix)| prefix.bytes()).sum()

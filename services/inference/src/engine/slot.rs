@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::ModelId;
 use domain::session::SamplingParams;
 use personaplex::{Emitted, Frame, Prefix, Sampler, Sampling};
 use streams::inject_queue::{Decision, InjectEvent, InjectItem, InjectQueue, QueueState, Rejection};
@@ -23,6 +24,8 @@ pub(super) struct Slot {
     pub(super) line: Arc<Line>,
     pub(super) pace: Pace,
     pub(super) lag: Lag,
+    /// The adapter it goes through.
+    pub(super) adapter: Option<ModelId>,
     output: mpsc::UnboundedSender<Output>,
     queue: InjectQueue,
     /// Complete rows from the beginning on.
@@ -79,6 +82,7 @@ impl Slot {
             line: wires.line,
             pace: request.pace,
             lag: Lag::default(),
+            adapter: request.adapter.as_ref().map(|a| a.id),
             output: wires.output,
             queue,
             base: (log.len() - 1 - prefix.frames()) as u64,

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use tch::Device;
 use tokio::sync::mpsc;
 use tracing::Span;
 
 use super::conversation::Line;
 use super::group::{Group, GroupOptions};
-use super::models::{LoadedModel, Models};
+use super::memory::Sizes;
+use super::models::Models;
 use super::pace::{Due, Grid, TICK};
 use super::slot::{Turn, Wires};
 use super::{Answer, Conversation, EngineCommand, Mailbox, OpenRequest, Opened, Pace, Place, SlotId};
@@ -27,15 +29,19 @@ const SILENCE: [f32; domain::frame::SAMPLES_PER_FRAME] = [0.0; domain::frame::SA
 pub(super) struct Options {
     threads: usize,
     max_models: usize,
+    device: Device,
+    memory: Option<u64>,
     late_frames: u32,
     group: GroupOptions,
 }
 
 impl Options {
-    pub(super) fn new(settings: &InferenceSettings, threads: usize) -> Self {
+    pub(super) fn new(settings: &InferenceSettings, device: Device, threads: usize) -> Self {
         Self {
             threads,
             max_models: settings.max_models.max(1),
+            device,
+            memory: settings.memory_limit(),
             late_frames: settings.late_frames,
             group: GroupOptions {
                 slots: settings.max_sessions.max(1),
@@ -48,11 +54,17 @@ impl Options {
     }
 }
 
+impl Options {
+    /// What decides how much memory a model takes.
+    pub(super) const fn sizes(&self) -> Sizes {
+        Sizes { slots: self.group.slots, rows: self.group.rows }
+    }
+}
+
 /// An open command that waits for its turn.
 struct Opening {
     request: Box<OpenRequest>,
     place: Place,
-    loaded: Option<Box<LoadedModel>>,
     mailbox: Mailbox,
     span: Span,
     reply: Answer<Opened>,
@@ -86,7 +98,7 @@ pub(super) fn run(
     let _no_grad = tch::no_grad_guard();
     let mut engine = EngineThread {
         options,
-        models: Models::new(options.max_models),
+        models: Models::new(options.max_models, options.device, options.memory),
         openings: VecDeque::new(),
         grid: Grid::default(),
         next: 0,
@@ -148,8 +160,8 @@ impl EngineThread<'_> {
 
     fn take(&mut self, command: EngineCommand, waking: &AtomicBool) {
         match command {
-            EngineCommand::Open { request, place, loaded, mailbox, span, reply } => {
-                self.openings.push_back(Opening { request, place, loaded, mailbox, span, reply });
+            EngineCommand::Open { request, place, mailbox, span, reply } => {
+                self.openings.push_back(Opening { request, place, mailbox, span, reply });
             }
             EngineCommand::Inject { slot, item, span, reply } => {
                 let _entered = span.enter();
@@ -168,6 +180,26 @@ impl EngineThread<'_> {
                     g.remove(at).map(|mut slot| slot.finish())
                 });
                 let _ = reply.send(ended.ok_or(InferenceError::NoConversation));
+            }
+            EngineCommand::MakeRoom { model, bytes, reply } => {
+                let _ = reply.send(self.models.make_room(model, bytes));
+            }
+            EngineCommand::MakeAdapterRoom { base, adapter, bytes, reply } => {
+                let _ = reply.send(self.models.make_adapter_room(base, adapter, bytes));
+            }
+            EngineCommand::Keep { loaded, reply } => {
+                let choices = &self.options.group;
+                let kept =
+                    guarded(|| self.models.keep(*loaded, |model, bytes| Group::new(model, bytes, choices)));
+                let _ = reply.send(kept);
+            }
+            EngineCommand::Unload { model, reply } => {
+                self.clear();
+                let _ = reply.send(self.models.unload(model));
+            }
+            EngineCommand::Models { reply } => {
+                self.clear();
+                let _ = reply.send(Ok(self.models.status()));
             }
             EngineCommand::Wake => waking.store(false, Ordering::Release),
         }
@@ -263,8 +295,8 @@ impl EngineThread<'_> {
     }
 
     fn open(&mut self, opening: Opening) {
-        let Opening { request, place, loaded, mailbox, span, reply } = opening;
-        let opened = span.clone().in_scope(|| self.make(request, place, loaded, mailbox, span));
+        let Opening { request, place, mailbox, span, reply } = opening;
+        let opened = span.clone().in_scope(|| self.make(request, place, mailbox, span));
         // When nobody waits any more the conversation in the answer is dropped, which frees the slot.
         let _ = reply.send(opened);
     }
@@ -273,18 +305,13 @@ impl EngineThread<'_> {
         &mut self,
         request: Box<OpenRequest>,
         place: Place,
-        loaded: Option<Box<LoadedModel>>,
         mailbox: Mailbox,
         span: Span,
     ) -> Result<Opened, InferenceError> {
-        let choices = &self.options.group;
-        let group = match (self.models.get(request.model.id), loaded) {
-            (Some(group), _) => group,
-            (None, Some(loaded)) => {
-                self.models.keep(*loaded, |model| guarded(|| Group::new(model, choices)))?
-            }
-            (None, None) => return Ok(Opened::NotLoaded(request, place)),
-        };
+        let group = self.models.get(request.model.id);
+        let ready =
+            |group: &&mut Group| request.adapter.as_ref().is_none_or(|a| group.adapter(a.id).is_some());
+        let Some(group) = group.filter(ready) else { return Ok(Opened::NotLoaded(request, place)) };
         let line = Arc::new(Line::default());
         let (sender, output) = mpsc::unbounded_channel();
         let slot = self.next;

@@ -29,6 +29,7 @@ pub fn request(files: &Files, model: &NewModel, seed: u64) -> Result<OpenRequest
             files: model.files.iter().map(|f| (name(&f.path), f.sha256.clone())).collect(),
             codes: codes()?,
         },
+        adapter: None,
         voice: Some(StoredVoice { sha256: "tone".into(), file: Arc::new(VoiceFile::Samples(tone())) }),
         prompt_tokens: (10..30).collect(),
         sampling: SamplingParams { seed: Some(seed), ..SamplingParams::default() },

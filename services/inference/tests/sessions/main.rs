@@ -3,6 +3,7 @@
 mod engine;
 mod house;
 mod limits;
+mod models;
 mod pacing;
 mod phone;
 mod registry;

@@ -25,7 +25,7 @@ async fn the_entry_tells_address_and_free_places_expires_and_goes_at_shutdown() 
     let mut connection = redis::Client::open(redis.url())?.get_multiplexed_async_connection().await?;
     let text: String = redis::cmd("GET").arg(&key).query_async(&mut connection).await?;
     let told: Entry = serde_json::from_str(&text)?;
-    assert_eq!(told, Entry { url: "http://10.0.0.1:9200".into(), free_slots: 2 });
+    assert_eq!(told, Entry { url: "http://10.0.0.1:9200".into(), free_slots: 2, models: Vec::new() });
     let ttl: i64 = redis::cmd("TTL").arg(&key).query_async(&mut connection).await?;
     assert!((1..=10).contains(&ttl), "{ttl}");
     shutdown.cancel();
