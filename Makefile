@@ -51,6 +51,10 @@ test-golden: ## The parity tests against golden data (PPX_GOLDEN_DIR, default te
 parity-live: ## The golden tests against three fresh random models made with the published Python package
 	@.ci/lib/parity-live.sh
 
+.PHONY: soak
+soak: ## Half an hour of eight live calls, release build; wants the machine for itself
+	@.ci/lib/soak.sh
+
 .PHONY: test-ui
 test-ui: ## Swagger UI in headless Chromium against the running stack (needs chromium and npm)
 	@.ci/lib/test.sh ui

@@ -92,6 +92,17 @@ impl ModelStatus {
     }
 }
 
+/// How the engine has kept up with its clock since it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LoadFigures {
+    /// Ticks worked on.
+    pub ticks: u64,
+    /// Those of them that were over only after the next one was due.
+    pub late: u64,
+    /// The longest, from when it was due to its end.
+    pub longest: Duration,
+}
+
 /// A registered voice.
 #[derive(Debug, Clone)]
 pub struct StoredVoice {
@@ -237,6 +248,9 @@ enum EngineCommand {
     Models {
         reply: Answer<Vec<ModelStatus>>,
     },
+    Figures {
+        reply: Answer<LoadFigures>,
+    },
     /// There is audio, or a conversation is gone.
     Wake,
 }
@@ -360,6 +374,14 @@ impl Engine {
     /// When the engine is gone.
     pub async fn models(&self) -> Result<Vec<ModelStatus>, InferenceError> {
         ask(&self.mailbox, |reply| EngineCommand::Models { reply }).await
+    }
+
+    /// How it has kept up with its clock.
+    ///
+    /// # Errors
+    /// When the engine is gone.
+    pub async fn load_figures(&self) -> Result<LoadFigures, InferenceError> {
+        ask(&self.mailbox, |reply| EngineCommand::Figures { reply }).await
     }
 
     /// What is being loaded.

@@ -17,7 +17,9 @@ use super::memory::Sizes;
 use super::models::Models;
 use super::pace::{Due, Grid, TICK};
 use super::slot::{Turn, Wires};
-use super::{Answer, Conversation, EngineCommand, Mailbox, OpenRequest, Opened, Pace, Place, SlotId};
+use super::{
+    Answer, Conversation, EngineCommand, LoadFigures, Mailbox, OpenRequest, Opened, Pace, Place, SlotId,
+};
 use crate::{InferenceError, InferenceSettings};
 
 /// Time before a tick that other work leaves free.
@@ -75,6 +77,7 @@ struct EngineThread<'a> {
     models: Models,
     openings: VecDeque<Opening>,
     grid: Grid,
+    figures: LoadFigures,
     next: SlotId,
     /// How long a step between ticks has taken of late.
     usual: Duration,
@@ -101,6 +104,7 @@ pub(super) fn run(
         models: Models::new(options.max_models, options.device, options.memory),
         openings: VecDeque::new(),
         grid: Grid::default(),
+        figures: LoadFigures::default(),
         next: 0,
         usual: Duration::ZERO,
     };
@@ -201,6 +205,9 @@ impl EngineThread<'_> {
                 self.clear();
                 let _ = reply.send(Ok(self.models.status()));
             }
+            EngineCommand::Figures { reply } => {
+                let _ = reply.send(Ok(self.figures));
+            }
             EngineCommand::Wake => waking.store(false, Ordering::Release),
         }
     }
@@ -263,7 +270,10 @@ impl EngineThread<'_> {
         let took = now.saturating_duration_since(due);
         metrics::histogram!("ppx_tick_seconds").record(took.as_secs_f64());
         let passed = self.grid.advance(now);
+        self.figures.ticks += 1;
+        self.figures.longest = self.figures.longest.max(took);
         if took > TICK {
+            self.figures.late += 1;
             metrics::counter!("ppx_ticks_late_total").increment(1);
         }
         if passed > 0 {

@@ -7,6 +7,7 @@ mod models;
 mod pacing;
 mod phone;
 mod registry;
+mod soak;
 mod voices;
 mod windows;
 mod wire;
