@@ -118,6 +118,7 @@ fn state(boot: &Boot) -> anyhow::Result<State> {
         &gateway.inference_url,
     )?;
     Ok(State {
+        http: reqwest::Client::new(),
         keyring: Keyring::new(boot.store.clone(), auth.max_failures_per_minute),
         puppeteer: settings.section("puppeteer")?,
         max_attempts: settings.section::<Jobs>("jobs")?.max_attempts,

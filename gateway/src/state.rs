@@ -44,6 +44,8 @@ pub struct State {
     pub keyring: Keyring,
     /// Wakes event streams.
     pub hub: Arc<Hub>,
+    /// For calls of internal listeners.
+    pub http: reqwest::Client,
     /// Where inference runs.
     pub registry: Registry,
     /// Sessions with an open socket here.

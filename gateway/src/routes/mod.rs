@@ -16,6 +16,7 @@ pub mod models;
 mod names;
 pub mod puppeteers;
 pub mod runs;
+pub mod serving;
 pub mod sessions;
 pub mod voices;
 
@@ -35,6 +36,7 @@ pub fn register(config: &mut ServiceConfig) {
     jobs::register(config);
     models::register(config);
     runs::register(config);
+    serving::register(config);
     voices::register(config);
     sessions::register(config);
     knowledge_bases::register(config);

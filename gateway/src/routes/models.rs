@@ -43,11 +43,11 @@ pub struct ModelView {
     object: &'static str,
     #[schema(example = "tiny")]
     name: String,
-    /// `base` or `merged`.
+    /// `base`, `merged` or `adapter`.
     #[schema(example = "base")]
     kind: String,
     files: Vec<DatasetFile>,
-    /// The base of a merged model.
+    /// The base of a merged model or an adapter.
     base_id: Option<ModelId>,
     /// The run that made it.
     run_id: Option<RunId>,
@@ -88,7 +88,7 @@ pub(crate) async fn default_model(store: &Store) -> Result<Option<Model>, Proble
         for model in models.items {
             match model.kind.as_str() {
                 "merged" => return Ok(Some(model)),
-                _ if base.is_none() => base = Some(model),
+                "base" if base.is_none() => base = Some(model),
                 _ => {}
             }
         }

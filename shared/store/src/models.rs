@@ -18,13 +18,13 @@ pub struct NewModel {
     pub id: ModelId,
     /// Unique name.
     pub name: String,
-    /// `base` or `merged`.
+    /// `base`, `merged` or `adapter`.
     pub kind: &'static str,
     /// Artifact folder: `model.safetensors`, `mimi.safetensors`, `tokenizer.model`, `config.json`.
     pub prefix: String,
     /// The files with their hashes.
     pub files: Vec<DatasetFile>,
-    /// The base of a merged model.
+    /// The base of a merged model or an adapter.
     pub base_id: Option<ModelId>,
     /// The run that made it.
     pub run_id: Option<RunId>,
@@ -37,13 +37,13 @@ pub struct Model {
     pub id: ModelId,
     /// Unique name.
     pub name: String,
-    /// `base` or `merged`.
+    /// `base`, `merged` or `adapter`.
     pub kind: String,
     /// Artifact folder.
     pub prefix: String,
     /// Files with hashes.
     pub files: Vec<DatasetFile>,
-    /// The base of a merged model.
+    /// The base of a merged model or an adapter.
     pub base_id: Option<ModelId>,
     /// The run that made it.
     pub run_id: Option<RunId>,
