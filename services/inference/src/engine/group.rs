@@ -1,39 +1,33 @@
 //! The conversations of one model: they are the slots of one batch and step together.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use domain::ModelId;
-use domain::frame::SAMPLES_PER_FRAME;
 use personaplex::{
-    BatchOptions, Beside, DecState, Emitted, EncState, Frame, Given, LmBatch, Order, PersonaplexError, Prefix,
+    BatchOptions, Beside, DecState, EncState, Frame, LmBatch, Order, PersonaplexError, Prefix,
 };
 use streams::inject_queue::{InjectItem, Rejection};
-use streams::layout::agent_codes;
 use streams::tokens::PromptCodes;
-use tch::{Kind, Tensor};
 
 use super::models::{LoadedAdapter, LoadedModel};
 use super::prefixes::{Prefixes, PromptKey};
 use super::slot::{Slot, Turn, Wires, sampler};
-use super::window::{Refresh, Window};
+use super::window::{Chunk, Refresh, Window};
 use super::{ModelStatus, Notice, OpenRequest, Rows, SlotId, WindowPolicy};
 use crate::InferenceError;
-
-/// Codebooks of each side.
-const CODEBOOKS: usize = 8;
 
 /// A model with the state of its conversations. The slots of the codec and of the language model have the same numbers.
 pub(super) struct Group {
     pub(super) model: LoadedModel,
-    lm: LmBatch,
-    encoder: EncState,
-    decoder: DecState,
-    slots: Vec<Option<Slot>>,
-    codes: PromptCodes,
+    pub(super) lm: LmBatch,
+    pub(super) encoder: EncState,
+    pub(super) decoder: DecState,
+    pub(super) slots: Vec<Option<Slot>>,
+    pub(super) codes: PromptCodes,
     prefixes: Prefixes,
     prefix_hits: u64,
     window: Window,
+    chunk: Chunk,
     adapters: Vec<PutAdapter>,
     /// Bytes reckoned for the model and its conversations.
     bytes: u64,
@@ -75,6 +69,7 @@ impl Group {
             window: Window::new(choices.policy, lm.window(), choices.kept_rows),
             prefixes: Prefixes::new(choices.prefix_bytes),
             prefix_hits: 0,
+            chunk: Chunk::default(),
             adapters: Vec::new(),
             bytes,
             lm,
@@ -193,7 +188,7 @@ impl Group {
             n if n < prefix.fed() => return Err(InferenceError::Resume { rows: n, prompt: prefix.fed() }),
             n => {
                 let mut refresh = Refresh::resume(&prefix, &rows[..n], &self.window);
-                while !refresh.advance(lm, &rows[..n]).map_err(failed)? {}
+                while !refresh.advance(lm, &rows[..n], &mut self.chunk).map_err(failed)? {}
                 let whole = refresh.finish(lm, &rows[n..]).map_err(failed)?;
                 lm.open(&mut self.lm, at, &whole, sampler.clone()).map_err(failed)?;
                 rows[..n].to_vec()
@@ -203,7 +198,9 @@ impl Group {
         self.decoder.reset(at as i64);
         let prompt_frames = prefix.frames();
         let frames = self.lm.next_frame(at).map_err(failed)?;
-        self.slots[at] = Some(Slot::new(id, request, prefix, (log, frames), sampler, wires));
+        let mut slot = Slot::new(id, request, prefix, (log, frames), sampler, wires);
+        slot.set_open(self.lm.rows(at).map_err(failed)?.1);
+        self.slots[at] = Some(slot);
         Ok(prompt_frames)
     }
 
@@ -231,6 +228,33 @@ impl Group {
         Ok(prefix)
     }
 
+    /// After a step that failed half-way: every conversation is put together again from what it had come to before. The
+    /// codec starts anew for all of them. Those that cannot go on are told.
+    pub(super) fn rebuild(&mut self) {
+        let slots = self.slots.len() as i64;
+        self.encoder = self.model.mimi.new_encoder_batch(slots, 1);
+        self.decoder = self.model.mimi.new_decoder_batch(slots, 1);
+        for at in 0..self.slots.len() {
+            if let Err(error) = self.reopen(at)
+                && let Some(slot) = self.remove(at)
+            {
+                slot.fail(error);
+            }
+        }
+    }
+
+    fn reopen(&mut self, at: usize) -> Result<(), InferenceError> {
+        let Some(slot) = &mut self.slots[at] else { return Ok(()) };
+        let lm = &self.model.lm;
+        let mut refresh = Refresh::resume(&slot.prefix, slot.log(), &self.window);
+        while !refresh.advance(lm, slot.log(), &mut self.chunk).map_err(failed)? {}
+        let prefix = refresh.finish(lm, slot.open()).map_err(failed)?;
+        lm.open(&mut self.lm, at, &prefix, slot.sampler()).map_err(failed)?;
+        slot.refresh = None;
+        slot.moved(prefix.frames());
+        Ok(())
+    }
+
     /// Whether the windows of some conversations are being filled anew.
     pub(super) fn is_refreshing(&self) -> bool {
         self.slots.iter().flatten().any(|slot| slot.refresh.is_some())
@@ -253,7 +277,7 @@ impl Group {
     fn advance(&mut self, at: usize) -> Result<(), InferenceError> {
         let slot = self.slots[at].as_mut().ok_or(InferenceError::NoConversation)?;
         let Some(mut refresh) = slot.refresh.take() else { return Ok(()) };
-        if !refresh.advance(&self.model.lm, slot.log()).map_err(failed)? {
+        if !refresh.advance(&self.model.lm, slot.log(), &mut self.chunk).map_err(failed)? {
             slot.refresh = Some(refresh);
             return Ok(());
         }
@@ -267,27 +291,30 @@ impl Group {
     }
 
     /// Begins fresh windows, finishes those that must be ready now, and announces or makes the end where that is the rule.
-    fn watch_windows(&mut self, turns: &mut Vec<Turn>) -> Result<(), InferenceError> {
+    pub(super) fn watch_windows(&mut self, turns: &mut Vec<Turn>) {
         for at in turns.iter().map(|turn| turn.slot).collect::<Vec<_>>() {
-            let (Some(slot), Ok((fed, _))) = (&mut self.slots[at], self.lm.rows(at)) else { continue };
-            let (fed, prompt) = (fed.len(), slot.prefix.fed());
-            if slot.refresh.is_none() && self.window.is_due(fed, prompt, slot.waiting_tokens()) {
-                slot.refresh = Some(Refresh::begin(&slot.prefix, slot.log(), &self.window));
-            }
-            match self.window.left(fed) {
-                Some(0) => {
-                    turns.retain(|turn| turn.slot != at);
-                    if let Some(slot) = self.remove(at) {
-                        slot.fail(InferenceError::WindowEnded);
-                    }
-                    continue;
+            if let Err(error) = self.watch_window(at) {
+                turns.retain(|turn| turn.slot != at);
+                if let Some(slot) = self.remove(at) {
+                    slot.fail(error);
                 }
-                Some(frames) if slot.announces_end(frames) => slot.notify(Notice::WindowEnds { frames }),
-                _ => {}
             }
-            while self.window.is_full(self.lm.rows(at).map_err(failed)?.0.len(), prompt) {
-                self.advance(at)?;
-            }
+        }
+    }
+
+    fn watch_window(&mut self, at: usize) -> Result<(), InferenceError> {
+        let (Some(slot), Ok((fed, _))) = (&mut self.slots[at], self.lm.rows(at)) else { return Ok(()) };
+        let (fed, prompt) = (fed.len(), slot.prefix.fed());
+        if slot.refresh.is_none() && self.window.is_due(fed, prompt, slot.waiting_tokens()) {
+            slot.refresh = Some(Refresh::begin(&slot.prefix, slot.log(), &self.window));
+        }
+        match self.window.left(fed) {
+            Some(0) => return Err(InferenceError::WindowEnded),
+            Some(frames) if slot.announces_end(frames) => slot.notify(Notice::WindowEnds { frames }),
+            _ => {}
+        }
+        while self.window.is_full(self.lm.rows(at).map_err(failed)?.0.len(), prompt) {
+            self.advance(at)?;
         }
         Ok(())
     }
@@ -301,100 +328,7 @@ impl Group {
 
     /// Rows of a conversation.
     pub(super) fn rows(&self, at: usize, since: usize) -> Result<Rows, InferenceError> {
-        let slot = self.slots[at].as_ref().ok_or(InferenceError::NoConversation)?;
-        Ok(slot.rows(since, self.lm.rows(at).map_err(failed)?.1))
-    }
-
-    /// One frame of every conversation that has a turn; the others are as if there had been no call. Those that cannot
-    /// go on are told and taken out.
-    pub(super) fn step(&mut self, mut turns: Vec<Turn>) -> Result<(), InferenceError> {
-        let started = Instant::now();
-        self.refuse_misshapen(&mut turns);
-        self.watch_windows(&mut turns)?;
-        if turns.is_empty() {
-            return Ok(());
-        }
-        let given = self.listen(&turns)?;
-        let emitted = self.model.lm.step(&mut self.lm, &given).map_err(failed)?;
-        let waves = self.speak(&turns, &emitted)?;
-        for (turn, wave) in turns.into_iter().zip(waves) {
-            let at = turn.slot;
-            let (Some(slot), Some(emitted)) = (&mut self.slots[at], &emitted[at]) else { continue };
-            if !slot.give(emitted, turn, wave, started.elapsed())
-                && let Some(slot) = self.remove(at)
-            {
-                slot.fail(InferenceError::NotTaken);
-            }
-        }
-        Ok(())
-    }
-
-    fn refuse_misshapen(&mut self, turns: &mut Vec<Turn>) {
-        turns.retain(|turn| {
-            let fits = turn.pcm.len() == SAMPLES_PER_FRAME;
-            if !fits && let Some(slot) = self.slots[turn.slot].take() {
-                self.lm.close(turn.slot);
-                slot.fail(InferenceError::Engine(format!("a frame has {} samples", turn.pcm.len())));
-            }
-            fits
-        });
-    }
-
-    fn active(&self, turns: &[Turn]) -> Vec<bool> {
-        let mut active = vec![false; self.slots.len()];
-        turns.iter().for_each(|turn| active[turn.slot] = true);
-        active
-    }
-
-    /// Codes of the user's audio and what the inject queues force.
-    fn listen(&mut self, turns: &[Turn]) -> Result<Vec<Option<Given>>, InferenceError> {
-        let mut pcm = vec![0.0f32; self.slots.len() * SAMPLES_PER_FRAME];
-        for turn in turns {
-            pcm[turn.slot * SAMPLES_PER_FRAME..][..SAMPLES_PER_FRAME].copy_from_slice(&turn.pcm);
-        }
-        let pcm = Tensor::from_slice(&pcm).view([self.slots.len() as i64, 1, SAMPLES_PER_FRAME as i64]);
-        let active = self.active(turns);
-        let codes = self.model.mimi.encode_step(&mut self.encoder, &pcm, &active).map_err(failed)?;
-        let width = codes.size()[1] as usize;
-        let codes =
-            Vec::<i64>::try_from(codes.flatten(0, -1).to_device(tch::Device::Cpu)).map_err(no_host)?;
-        let mut given = vec![None; self.slots.len()];
-        for turn in turns {
-            let user = std::array::from_fn(|k| codes[turn.slot * width + k] as i32);
-            let text = self.slots[turn.slot].as_mut().and_then(Slot::decide);
-            let agent = text.map(|_| self.codes.silence);
-            given[turn.slot] = Some(Given { user: Some(user), text, agent });
-        }
-        Ok(given)
-    }
-
-    /// Samples of the agent's codes, one set a turn.
-    fn speak(
-        &mut self,
-        turns: &[Turn],
-        emitted: &[Option<Emitted>],
-    ) -> Result<Vec<Vec<f32>>, InferenceError> {
-        let mut codes = vec![0i64; self.slots.len() * CODEBOOKS];
-        for turn in turns {
-            let emitted = emitted[turn.slot].as_ref().ok_or_else(not_emitted)?;
-            let to = &mut codes[turn.slot * CODEBOOKS..][..CODEBOOKS];
-            to.iter_mut().zip(agent_codes(&emitted.frame)).for_each(|(to, code)| *to = i64::from(code));
-            let ahead = self.lm.decided_text(turn.slot).map_err(failed)?;
-            let row = *self.lm.rows(turn.slot).map_err(failed)?.0.last().ok_or_else(not_emitted)?;
-            if let Some(slot) = &mut self.slots[turn.slot] {
-                slot.observe(emitted, ahead, row);
-            }
-        }
-        let codes = Tensor::from_slice(&codes).view([self.slots.len() as i64, CODEBOOKS as i64, 1]);
-        let active = self.active(turns);
-        let wave = self.model.mimi.decode_step(&mut self.decoder, &codes, &active).map_err(failed)?;
-        let wave = wave.to_device(tch::Device::Cpu).to_kind(Kind::Float).contiguous();
-        let samples = wave.size()[2] as usize;
-        if samples != SAMPLES_PER_FRAME {
-            return Err(InferenceError::Engine(format!("the codec gave {samples} samples")));
-        }
-        let wave = Vec::<f32>::try_from(wave.flatten(0, -1)).map_err(no_host)?;
-        Ok(turns.iter().map(|turn| wave[turn.slot * samples..][..samples].to_vec()).collect())
+        Ok(self.slots[at].as_ref().ok_or(InferenceError::NoConversation)?.rows(since))
     }
 }
 
@@ -407,14 +341,6 @@ fn complete(rows: &[Frame]) -> usize {
 
 fn no_slot() -> InferenceError {
     InferenceError::Engine("the batch has no free slot".into())
-}
-
-fn not_emitted() -> InferenceError {
-    InferenceError::Engine("no frame was emitted".into())
-}
-
-fn no_host(error: tch::TchError) -> InferenceError {
-    InferenceError::Engine(error.to_string())
 }
 
 pub(super) fn failed(error: PersonaplexError) -> InferenceError {

@@ -113,7 +113,7 @@ impl Loader {
             LoadedModel::load(&source, place.device, place.kind, place.strict_constants)
         })
         .await?;
-        let loaded = Box::new(Loaded::Model(loaded, bytes));
+        let loaded = Box::new(Loaded::Model(Box::new(loaded), bytes));
         ask(mailbox, |reply| EngineCommand::Keep { loaded, reply }).await
     }
 

@@ -6,6 +6,8 @@
 //! slot.
 
 mod conversation;
+#[cfg(test)]
+mod failing;
 mod group;
 mod loading;
 mod memory;
@@ -13,6 +15,7 @@ mod models;
 mod pace;
 mod prefixes;
 mod slot;
+mod step;
 mod thread;
 mod window;
 

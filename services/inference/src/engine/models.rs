@@ -96,7 +96,7 @@ fn check_constants(mimi: &Mimi, codes: &PromptCodes, strict: bool) -> Result<(),
 /// What a loader brings.
 pub(super) enum Loaded {
     /// A model and the bytes reckoned for it.
-    Model(LoadedModel, u64),
+    Model(Box<LoadedModel>, u64),
     /// For the base of this id.
     Adapter(ModelId, LoadedAdapter),
 }
@@ -129,9 +129,14 @@ impl LoadedAdapter {
         let paths = ModelDir::new(&base.dir);
         let config = paths.load_config().map_err(|e| failed(e.to_string()))?;
         let adapter = Adapter::load(&source.dir, &config.lm).map_err(|e| failed(e.to_string()))?;
-        let base_sha256 =
-            base.files.iter().find(|(name, _)| name == LM_FILE).map(|(_, sha256)| sha256.as_str());
-        adapter.check_base(base_sha256.unwrap_or_default()).map_err(|e| failed(e.to_string()))?;
+        let registered =
+            base.files.iter().find(|(name, _)| name == LM_FILE).map(|(_, sha256)| sha256.clone());
+        // Of a model in shards the identity is no file's hash.
+        let base_sha256 = match registered {
+            Some(sha256) => sha256,
+            None => weights::checkpoint_sha256(&paths.lm()).map_err(|e| failed(e.to_string()))?,
+        };
+        adapter.check_base(&base_sha256).map_err(|e| failed(e.to_string()))?;
         let adapter = adapter.to(device, kind);
         let bytes = adapter.bytes() as u64;
         tracing::info!(model = %source.id, base = %base.id, rank = adapter.config().rank, "adapter loaded");
@@ -227,7 +232,7 @@ impl Models {
         group: impl FnOnce(LoadedModel, u64) -> Result<Group, InferenceError>,
     ) -> Result<(), InferenceError> {
         match loaded {
-            Loaded::Model(model, bytes) => self.loaded.push(group(model, bytes)?),
+            Loaded::Model(model, bytes) => self.loaded.push(group(*model, bytes)?),
             Loaded::Adapter(base, adapter) => {
                 let missing = || InferenceError::NotLoaded { model: base.to_string() };
                 self.get(base).ok_or_else(missing)?.keep(adapter)?;

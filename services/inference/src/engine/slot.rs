@@ -30,6 +30,10 @@ pub(super) struct Slot {
     queue: InjectQueue,
     /// Complete rows from the beginning on.
     log: Vec<Frame>,
+    /// What is known of the rows after them.
+    open: Vec<Frame>,
+    /// What was decided to be forced at the call under way, which may be tried again.
+    decided: Option<Option<i32>>,
     prompt_frames: usize,
     /// Frame number of the first frame here, which the inject queue calls 0.
     base: u64,
@@ -58,6 +62,7 @@ pub(super) struct Wires {
 }
 
 /// A user frame about to be fed.
+#[derive(Clone)]
 pub(super) struct Turn {
     pub(super) slot: usize,
     pub(super) pcm: Vec<f32>,
@@ -88,6 +93,8 @@ impl Slot {
             base: (log.len() - 1 - prefix.frames()) as u64,
             shift: log.len() - 1 - frames,
             log,
+            open: Vec::new(),
+            decided: None,
             prompt_frames: prefix.frames(),
             first: true,
             prefix,
@@ -120,6 +127,13 @@ impl Slot {
     /// frame i + 1, so the queue runs one frame ahead of what is emitted. Frame 0 comes from the prompt alone and frame 1
     /// is decided in the first call; both are free. Nothing starts while the window is being filled anew.
     pub(super) fn decide(&mut self) -> Option<i32> {
+        if self.decided.is_none() {
+            self.decided = Some(self.ask_queue());
+        }
+        self.decided.flatten()
+    }
+
+    fn ask_queue(&mut self) -> Option<i32> {
         if self.first || (self.refresh.is_some() && self.queue.state() != QueueState::Injecting) {
             return None;
         }
@@ -131,6 +145,7 @@ impl Slot {
 
     /// Takes what the step gave: the frame it completed and the text decided for the one after it.
     pub(super) fn observe(&mut self, emitted: &Emitted, ahead: i32, row: Frame) {
+        self.decided = None;
         if std::mem::take(&mut self.first) {
             self.queue.observe(emitted.frame[TEXT]);
         }
@@ -167,6 +182,16 @@ impl Slot {
     /// Complete rows so far.
     pub(super) fn log(&self) -> &[Frame] {
         &self.log
+    }
+
+    /// What is known of the rows after the complete ones.
+    pub(super) fn open(&self) -> &[Frame] {
+        &self.open
+    }
+
+    pub(super) fn set_open(&mut self, rows: &[Frame]) {
+        self.open.clear();
+        self.open.extend_from_slice(rows);
     }
 
     pub(super) fn sampler(&self) -> Sampler {
@@ -223,9 +248,9 @@ impl Slot {
     }
 
     /// Rows from `since` on, with what is known of the rows after the complete ones.
-    pub(super) fn rows(&self, since: usize, open: &[Frame]) -> Rows {
+    pub(super) fn rows(&self, since: usize) -> Rows {
         let first = since.min(self.log.len());
-        Rows { first, complete: self.log[first..].to_vec(), open: open.to_vec() }
+        Rows { first, complete: self.log[first..].to_vec(), open: self.open.clone() }
     }
 }
 

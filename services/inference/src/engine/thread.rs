@@ -79,7 +79,7 @@ struct EngineThread<'a> {
     grid: Grid,
     figures: LoadFigures,
     next: SlotId,
-    /// How long a step between ticks has taken of late.
+    /// How long a piece of work between ticks has taken of late.
     usual: Duration,
 }
 
@@ -145,8 +145,9 @@ impl EngineThread<'_> {
     }
 
     /// Whether one more piece of work is over before the next tick.
+    /// What takes longer than the time between two ticks must begin early in it.
     fn fits(&self, left: Duration) -> bool {
-        left > self.usual + MARGIN
+        left > (self.usual + MARGIN).min(TICK / 2)
     }
 
     fn next_tick(&mut self, now: Instant) -> Option<Instant> {
@@ -218,6 +219,7 @@ impl EngineThread<'_> {
         let now = Instant::now();
         match self.next_tick(now) {
             Some(due) if due <= now => self.tick(due),
+            Some(due) if !self.fits(due - now) => {}
             _ => self.between(),
         }
         self.clear();
@@ -285,23 +287,30 @@ impl EngineThread<'_> {
     /// A conversation to be opened, or a step of those that have audio and no clock.
     fn between(&mut self) {
         let started = Instant::now();
+        if self.piece() {
+            self.usual = (self.usual * 3 + started.elapsed()) / 4;
+        }
+    }
+
+    /// One piece of work; `false` when there is none.
+    fn piece(&mut self) -> bool {
         if let Some(opening) = self.openings.pop_front() {
             self.open(opening);
-            return;
+            return true;
         }
         if self.models.groups().any(Group::refresh) && self.grid.runs() {
-            return;
+            return true;
         }
         let mut stepped = false;
         for group in self.models.groups() {
             let ready = group.slots().filter(|(_, slot)| slot.pace == Pace::Audio);
             let turns: Vec<Turn> = ready.filter_map(|(at, slot)| turn(at, slot)).collect();
-            stepped |= !turns.is_empty();
-            step(group, turns);
+            if !turns.is_empty() {
+                stepped = true;
+                step(group, turns);
+            }
         }
-        if stepped {
-            self.usual = (self.usual * 7 + started.elapsed()) / 8;
-        }
+        stepped
     }
 
     fn open(&mut self, opening: Opening) {
@@ -349,18 +358,43 @@ fn due_turn(at: usize, slot: &mut super::slot::Slot, patience: u32) -> Option<Tu
     }
 }
 
-/// A step that fails ends the conversations of its model that took part: half-stepped state must not be used again.
-fn step(group: &mut Group, turns: Vec<Turn>) {
-    let slots: Vec<usize> = turns.iter().map(|turn| turn.slot).collect();
-    if let Err(error) = guarded(|| group.step(turns)) {
-        for slot in slots.into_iter().filter_map(|at| group.remove(at)) {
-            slot.fail(InferenceError::Engine(error.to_string()));
+/// A step that fails is tried again for each conversation by itself, all of them put together anew: half-stepped state must
+/// not be used. Only those whose own step fails end.
+pub(super) fn step(group: &mut Group, turns: Vec<Turn>) {
+    let again = turns.clone();
+    if guarded(|| group.step(turns)).is_ok() {
+        return;
+    }
+    metrics::counter!("ppx_steps_failed_total").increment(1);
+    rebuild(group);
+    for turn in again {
+        let at = turn.slot;
+        if let Err(error) = guarded(|| group.step(vec![turn])) {
+            if let Some(slot) = group.remove(at) {
+                slot.fail(error);
+            }
+            rebuild(group);
+        }
+    }
+}
+
+/// Conversations end when not even that is possible.
+fn rebuild(group: &mut Group) {
+    let rebuilt = guarded(|| {
+        group.rebuild();
+        Ok(())
+    });
+    if let Err(error) = rebuilt {
+        for at in group.slots().map(|(at, _)| at).collect::<Vec<_>>() {
+            if let Some(slot) = group.remove(at) {
+                slot.fail(InferenceError::Engine(error.to_string()));
+            }
         }
     }
 }
 
 /// A failure inside libtorch is a panic; it ends conversations, not the engine.
-fn guarded<T>(work: impl FnOnce() -> Result<T, InferenceError>) -> Result<T, InferenceError> {
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, InferenceError>) -> Result<T, InferenceError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown panic");

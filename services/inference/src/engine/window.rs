@@ -1,10 +1,14 @@
 //! What happens when a conversation has filled its window.
 
+use std::time::{Duration, Instant};
+
 use personaplex::{Frame, Lm, PersonaplexError, Prefix};
 use serde::Deserialize;
 
-/// Rows fed at a time while a window is refreshed: a bounded piece of work between two ticks.
-const CHUNK: usize = 256;
+/// Rows fed at a time while a window is refreshed.
+const CHUNKS: std::ops::RangeInclusive<usize> = 16..=256;
+/// Time that feeding them should take: a bounded piece of work between two ticks.
+const PIECE: Duration = Duration::from_millis(15);
 /// Frames before the end of the window at which it is announced, or its refresh begins.
 const AHEAD: usize = 125;
 /// Frames that must be left after an injection.
@@ -33,6 +37,25 @@ pub(super) struct Window {
     rows: usize,
     /// Newest rows that a refresh keeps.
     kept: usize,
+}
+
+/// Rows that are fed at a time on this machine.
+pub(super) struct Chunk(usize);
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self(*CHUNKS.end())
+    }
+}
+
+impl Chunk {
+    fn learn(&mut self, took: Duration) {
+        if took > PIECE {
+            self.0 = (self.0 / 2).max(*CHUNKS.start());
+        } else if took < PIECE / 3 {
+            self.0 = (self.0 * 2).min(*CHUNKS.end());
+        }
+    }
 }
 
 /// A window being filled anew.
@@ -107,10 +130,16 @@ impl Refresh {
     }
 
     /// Feeds some rows; `true` when all of the log is in.
-    pub(super) fn advance(&mut self, lm: &Lm, log: &[Frame]) -> Result<bool, PersonaplexError> {
-        let to = log.len().min(self.upto + CHUNK);
+    pub(super) fn advance(
+        &mut self,
+        lm: &Lm,
+        log: &[Frame],
+        chunk: &mut Chunk,
+    ) -> Result<bool, PersonaplexError> {
+        let (started, to) = (Instant::now(), log.len().min(self.upto + chunk.0));
         lm.extend(&mut self.prefix, &log[self.upto.min(to)..to])?;
         self.upto = to;
+        chunk.learn(started.elapsed());
         Ok(to == log.len())
     }
 
@@ -144,5 +173,16 @@ mod tests {
         assert!(!slide.is_due(100, 10, 50));
         let stop = Window::new(WindowPolicy::Stop, 100, 1_500);
         assert_eq!((stop.left(40), stop.room(40), stop.left(120)), (Some(60), Some(35), Some(0)));
+    }
+
+    #[test]
+    fn pieces_of_work_become_as_long_as_the_machine_is_fast() {
+        let mut chunk = Chunk::default();
+        (0..9).for_each(|_| chunk.learn(PIECE * 2));
+        assert_eq!(chunk.0, 16);
+        chunk.learn(PIECE / 2);
+        assert_eq!(chunk.0, 16);
+        (0..9).for_each(|_| chunk.learn(PIECE / 4));
+        assert_eq!(chunk.0, 256);
     }
 }
