@@ -81,7 +81,7 @@ fn open(
 }
 
 const REFERENCE: BatchOptions =
-    BatchOptions { order: Order::Reference, sample_user: false, graphs: false, top_k_limit: 1 };
+    BatchOptions { order: Order::Reference, sample_user: false, graphs: false, top_k_limit: 1, rows: None };
 
 /// Plays runs side by side in the published order from the first call and compares everything they returned; with 8
 /// depformer steps, and with all of them.
