@@ -38,7 +38,11 @@ fn compile_shim(lib: &Path) {
         .file("cuda/context.cpp")
         .file("cuda/host.cpp");
     if lib.join("libc10_cuda.so").exists() {
-        build.include(cuda_headers(torch)).file("cuda/graph.cpp").compile("plexforge_nn");
+        build
+            .include(cuda_headers(torch))
+            .file("cuda/graph.cpp")
+            .file("cuda/kernels.cpp")
+            .compile("plexforge_nn");
         println!("cargo:rustc-link-search=native={}", lib.display());
         println!("cargo:rustc-link-lib=torch_cuda");
         println!("cargo:rustc-link-lib=c10_cuda");

@@ -12,6 +12,7 @@
 extern "C" {
 
 struct NnGraph;
+struct NnKernels;
 
 // Mirrored by `MemoryFigures` in src/shim.rs; bytes.
 struct NnMemory {
@@ -47,6 +48,13 @@ char* nn_cuda_memory(int device, NnMemory* out);
 char* nn_cuda_reset_peak(int device);
 char* nn_cuda_empty_cache(int device);
 char* nn_cuda_name(int device, char* out, size_t size);
+
+// kernels.cpp, or without_cuda.cpp. Loaded kernels stay for the life of the process. Parameters of a kernel in their order:
+// the addresses of tensors, whole numbers as int, one float.
+char* nn_kernels_load(int device, const char* source, NnKernels** out);
+char* nn_kernel_launch(NnKernels* kernels, const char* name, const uint32_t* grid, uint32_t block, uint32_t shared,
+                       const void* const* tensors, size_t tensor_count, const int64_t* numbers, size_t number_count,
+                       float real);
 
 }  // extern "C"
 

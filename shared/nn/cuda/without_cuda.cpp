@@ -14,3 +14,8 @@ char* nn_cuda_memory(int, NnMemory*) { return none(); }
 char* nn_cuda_reset_peak(int) { return none(); }
 char* nn_cuda_empty_cache(int) { return none(); }
 char* nn_cuda_name(int, char*, size_t) { return none(); }
+char* nn_kernels_load(int, const char*, NnKernels**) { return none(); }
+char* nn_kernel_launch(NnKernels*, const char*, const uint32_t*, uint32_t, uint32_t, const void* const*, size_t,
+                       const int64_t*, size_t, float) {
+    return none();
+}

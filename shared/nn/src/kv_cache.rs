@@ -1,6 +1,11 @@
 use tch::{Device, Kind, Tensor};
 
-use crate::{Mask, NnError};
+use crate::kernels::Launch;
+use crate::{Mask, NnError, Rope, RopeTable, attention, merge_heads, split_rotated};
+
+/// Head width and rows of a part of the attention kernels (`PART` in `cuda/kernels.cu`).
+const WIDTH: i64 = 128;
+const PART: i64 = 128;
 
 /// Sizes of a ring: `window` rows are visible to a query, itself included; a call brings at most `chunk` rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub struct RingPlan {
     /// `[B, 1, T, len]`, true where a query may look; none when every slot sees all `len` rows.
     mask: Option<Tensor>,
     len: i64,
+    /// Rows seen before and whether a slot takes part, `[B]` i64 of one stride: what kernels of our own read.
+    counts: Option<(Tensor, Tensor)>,
 }
 
 impl RingPlan {
@@ -57,7 +64,16 @@ impl RingPlan {
         let distance = positions.view([batch, 1, t, 1]) - &held;
         let mask = held.ge(0).logical_and(&distance.ge(0)).logical_and(&distance.lt(shape.window));
         let slots = Tensor::arange(batch, (Kind::Int64, device)).unsqueeze(1);
-        Self { positions, slots, write, mask: Some(mask), len }
+        Self { positions, slots, write, mask: Some(mask), len, counts: None }
+    }
+
+    /// As [`RingPlan::new`] for one row per slot, for caches that [`RingCache::attends`]; `seen` and `active` are views
+    /// `[B]` i64 of one tensor. A slot looks at its own rows only, whatever `len` is.
+    #[must_use]
+    pub fn of_counts(seen: &Tensor, active: &Tensor, len: i64) -> Self {
+        let nothing = || Tensor::empty([0], (Kind::Int64, seen.device()));
+        let counts = Some((seen.shallow_clone(), active.shallow_clone()));
+        Self { positions: seen.unsqueeze(1), slots: nothing(), write: nothing(), mask: None, len, counts }
     }
 
     /// As [`RingPlan::new`] for counts known on the host; looks at no more rows than needed.
@@ -122,6 +138,43 @@ impl RingCache {
             let _ = ring.transpose(1, 2).index_put_(&at, &new.transpose(1, 2), false);
         }
         (self.k.narrow(2, 0, plan.len), self.v.narrow(2, 0, plan.len))
+    }
+
+    /// Whether [`RingCache::attend`] has a kernel for this cache.
+    #[must_use]
+    pub fn attends(&self) -> bool {
+        self.k.size()[3] == WIDTH && self.shape.chunk == 1 && crate::kernels::serve(&self.k)
+    }
+
+    /// Adds one row per slot from its projection `[B, 1, 3 * H * D]`, queries and keys rotated to their positions, and gives
+    /// what its query sees, `[B, 1, H * D]`. Rows of slots that sit the call out go where nothing looks; what they see is
+    /// of no meaning.
+    pub fn attend(&mut self, plan: &RingPlan, qkv: &Tensor, rope: &Rope, table: &RopeTable) -> Tensor {
+        let (b, heads, rows, width) = self.k.size4().expect("slots, heads, rows, width");
+        let Some((seen, active)) = &plan.counts else {
+            let (q, k, v) = split_rotated(qkv, heads, table);
+            let (k, v) = self.extend(plan, &k, &v);
+            return merge_heads(&attention(&q, &k, &v, plan.mask()));
+        };
+        let (kind, device) = (qkv.kind(), qkv.device());
+        let (stride, capacity) = (seen.stride()[0], self.shape.capacity());
+        let qkv = qkv.contiguous();
+        let q = Tensor::empty([b, heads, width], (kind, device));
+        let launch = |name, grid, block, tensors: &[&Tensor], numbers: &[i64]| {
+            let real = 1.0 / (width as f64).sqrt();
+            Launch { name, grid, block, tensors, numbers, real }.run(kind);
+        };
+        let tensors = [&qkv, rope.frequencies(), seen, active, &q, &self.k, &self.v];
+        launch("rotate_write", [heads, b, 1], width / 2, &tensors, &[stride, heads, width, rows, capacity]);
+        let parts = (plan.len.min(capacity) + PART - 1) / PART;
+        let sums = Tensor::empty([b, heads, parts, 2], (Kind::Float, device));
+        let values = Tensor::empty([b, heads, parts, width], (Kind::Float, device));
+        let tensors = [&q, &self.k, &self.v, seen, active, &sums, &values];
+        launch("attend_part", [parts, heads, b], width, &tensors, &[stride, heads, rows, capacity]);
+        let out = Tensor::empty([b, 1, heads * width], (kind, device));
+        let tensors = [&sums, &values, seen, active, &out];
+        launch("join_parts", [heads, b, 1], width, &tensors, &[stride, parts, capacity]);
+        out
     }
 
     /// Forgets a slot's rows. Zeroes them: a value left behind that is not finite would poison masked sums.

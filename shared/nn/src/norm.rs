@@ -22,6 +22,11 @@ impl RmsNorm {
         &self.given
     }
 
+    /// What is added to the mean square.
+    pub const fn eps(&self) -> f64 {
+        self.eps
+    }
+
     /// The scale in f32. A trained one changes, so it is widened anew and hands its gradient back.
     fn wide(&self) -> Tensor {
         if self.given.requires_grad() { self.given.to_kind(Kind::Float) } else { self.alpha.shallow_clone() }

@@ -28,6 +28,11 @@ impl Rope {
         RopeTable { cos: angles.cos().unsqueeze(1), sin: angles.sin().unsqueeze(1) }
     }
 
+    /// Angles of position 1, `[D/2]` f32.
+    pub(crate) const fn frequencies(&self) -> &Tensor {
+        &self.frequencies
+    }
+
     /// The table for rows 0..t of a whole sequence.
     #[must_use]
     pub fn whole(&self, t: i64) -> RopeTable {

@@ -14,6 +14,12 @@ pub(crate) struct RawGraph {
     opaque: [u8; 0],
 }
 
+/// Compiled kernels; never freed.
+#[repr(C)]
+pub(crate) struct RawKernels {
+    opaque: [u8; 0],
+}
+
 /// `NnMemory` of `cuda/shim.h`.
 #[repr(C)]
 #[derive(Default)]
@@ -47,6 +53,19 @@ unsafe extern "C" {
     fn nn_cuda_reset_peak(device: c_int) -> *mut c_char;
     fn nn_cuda_empty_cache(device: c_int) -> *mut c_char;
     fn nn_cuda_name(device: c_int, out: *mut c_char, size: usize) -> *mut c_char;
+    fn nn_kernels_load(device: c_int, source: *const c_char, out: *mut *mut RawKernels) -> *mut c_char;
+    fn nn_kernel_launch(
+        kernels: *mut RawKernels,
+        name: *const c_char,
+        grid: *const u32,
+        block: u32,
+        shared: u32,
+        tensors: *const *const c_void,
+        tensor_count: usize,
+        numbers: *const i64,
+        number_count: usize,
+        real: f32,
+    ) -> *mut c_char;
 }
 
 /// The message that a shim function returned, as an error; takes the message over.
@@ -194,5 +213,59 @@ impl Graph {
     pub(crate) fn free(&mut self) {
         // SAFETY: live; called once, from the owner's drop.
         unsafe { nn_graph_free(self.0.as_ptr()) }
+    }
+}
+
+/// Compiled kernels of one device, for the life of the process.
+#[derive(Debug)]
+pub(crate) struct Kernels(NonNull<RawKernels>);
+
+// SAFETY: the C++ side locks its table of functions; launching is allowed from any thread.
+#[expect(unsafe_code, reason = "the raw pointer hides what the C++ side allows")]
+unsafe impl Send for Kernels {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "the raw pointer hides what the C++ side allows")]
+unsafe impl Sync for Kernels {}
+
+#[expect(unsafe_code, reason = "foreign functions")]
+impl Kernels {
+    /// Compiles CUDA C++ for a device.
+    pub(crate) fn load(device: i32, source: &str) -> Result<Self, NnError> {
+        let source = std::ffi::CString::new(source).expect("a source without NUL");
+        let mut out = null_mut();
+        // SAFETY: a terminated string and a pointer that live during the call.
+        check("compiling kernels", unsafe { nn_kernels_load(device, source.as_ptr(), &mut out) })?;
+        Ok(Self(NonNull::new(out).expect("the shim sets it when it reports no error")))
+    }
+
+    /// Queues one kernel on the current stream; see `cuda/shim.h` for its parameters.
+    pub(crate) fn launch(
+        &self,
+        name: &str,
+        grid: [i64; 3],
+        block: i64,
+        tensors: &[&Tensor],
+        numbers: &[i64],
+        real: f32,
+    ) -> Result<(), NnError> {
+        let name = std::ffi::CString::new(name).expect("a name without NUL");
+        let grid = grid.map(|n| n as u32);
+        let handles: Vec<*const c_void> = tensors.iter().map(|t| t.as_ptr().cast()).collect();
+        // SAFETY: live handles, arrays of the given lengths, and a kernel of our own that takes exactly these parameters;
+        // callers pass tensors of the sizes that it reads and writes.
+        check("a kernel", unsafe {
+            nn_kernel_launch(
+                self.0.as_ptr(),
+                name.as_ptr(),
+                grid.as_ptr(),
+                block as u32,
+                0,
+                handles.as_ptr(),
+                handles.len(),
+                numbers.as_ptr(),
+                numbers.len(),
+                real,
+            )
+        })
     }
 }

@@ -1,7 +1,5 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tch::{Kind, Tensor};
-
 /// Sampling parameters of one session. A temperature of zero means the most likely id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
@@ -79,25 +77,12 @@ fn exponentials(rng: &mut ChaCha8Rng, out: &mut [f32], k: usize) {
     rest.fill(f32::INFINITY);
 }
 
-/// Draws an id per row of `logits` `[B, V]`: multinomial over the k most likely ids by the exponential race
-/// `argmax(p_i / e_i)`, `noise` `[B, k]` ~ Exp(1) for the i-th most likely id. Probabilities are over the whole vocabulary
-/// and not renormalised, which changes no winner. Where `temperature` `[B, 1]` is zero, the most likely id. `[B]`.
-pub(crate) fn draw(logits: &Tensor, temperature: &Tensor, noise: &Tensor) -> Tensor {
-    let logits = logits.to_kind(Kind::Float);
-    let greedy = temperature.le(0.0);
-    let temperature = temperature.masked_fill(&greedy, 1.0);
-    let probabilities = (&logits / temperature).softmax(-1, Kind::Float);
-    let (top, ids) = probabilities.topk(noise.size()[1], -1, true, true);
-    let winner = (top / noise).argmax(-1, true);
-    let drawn = ids.gather(-1, &winner, false);
-    logits.argmax(-1, true).where_self(&greedy, &drawn).squeeze_dim(-1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nn::fused::draw;
     use nn::tensor_from_file;
-    use tch::Device;
+    use tch::{Device, Kind, Tensor};
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 

@@ -24,6 +24,12 @@ pub struct Args {
     frames: usize,
     #[arg(long, default_value_t = 10)]
     warm_up: usize,
+    /// Python with PyPI `moshi` 0.2.13, measured beside ours on the same device
+    #[arg(long)]
+    peer: Option<PathBuf>,
+    /// Most that ours may take of the peer's time, one for each number of sessions
+    #[arg(long, value_delimiter = ',', default_value = "0.61,0.50,0.44")]
+    wanted: Vec<f64>,
 }
 
 /// One way of stepping, measured.
@@ -35,6 +41,47 @@ struct Run {
 }
 
 pub fn run(args: &Args, device: Device, kind: Kind, table: &mut Table) -> Outcome {
+    let ours = measure(args, device, kind, table)?;
+    if let Some(python) = &args.peer {
+        nn::graph::empty_cache(device)?;
+        for (theirs, wanted) in
+            peer(python, args)?.iter().zip(args.wanted.iter().chain(std::iter::repeat(&1.0)))
+        {
+            let name = format!("{} sessions: moshi 0.2.13", theirs.sessions);
+            table.row(name, ms(theirs.median_ms), format!("median; p95 {}", ms(theirs.p95_ms)));
+            for (_, rows, ours) in ours.iter().filter(|(sessions, ..)| *sessions == theirs.sessions) {
+                let ratio = ours / theirs.median_ms;
+                let name = format!("{} sessions, {rows} rows: ours / theirs", theirs.sessions);
+                table.must(name, format!("{ratio:.3}"), ratio <= *wanted, &format!("at most {wanted}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the peer's script prints for one number of sessions.
+#[derive(serde::Deserialize)]
+struct Theirs {
+    sessions: usize,
+    median_ms: f64,
+    p95_ms: f64,
+}
+
+fn peer(python: &std::path::Path, args: &Args) -> Outcome<Vec<Theirs>> {
+    let sessions = args.sessions.iter().map(ToString::to_string);
+    let output = std::process::Command::new(python)
+        .args(["-c", include_str!("peer_step.py"), "--sessions"])
+        .args(sessions)
+        .args(["--frames", &args.frames.to_string(), "--warm-up", &args.warm_up.to_string()])
+        .stderr(std::process::Stdio::inherit())
+        .output()?;
+    let lines = String::from_utf8(output.stdout)?;
+    Ok(lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+/// Sessions, rows and median milliseconds of the fastest way.
+fn measure(args: &Args, device: Device, kind: Kind, table: &mut Table) -> Outcome<Vec<(usize, usize, f64)>> {
+    let mut ours = Vec::new();
     let lm = crate::open(&args.dir, device, kind)?;
     for &rows in &args.rows {
         let mut rng = ChaCha8Rng::seed_from_u64(rows as u64);
@@ -48,18 +95,18 @@ pub fn run(args: &Args, device: Device, kind: Kind, table: &mut Table) -> Outcom
             "first call of its length",
         );
         for &sessions in &args.sessions {
-            compare(&lm, &prefix, sessions, args, table)?;
+            ours.push((sessions, rows, compare(&lm, &prefix, sessions, args, table)?));
         }
     }
-    Ok(())
+    Ok(ours)
 }
 
-/// Steps eagerly, then, on CUDA, as graphs; both must give the same ids.
-fn compare(lm: &Lm, prefix: &Prefix, sessions: usize, args: &Args, table: &mut Table) -> Outcome {
+/// Steps eagerly, then, on CUDA, as graphs; both must give the same ids. Gives the median of the last.
+fn compare(lm: &Lm, prefix: &Prefix, sessions: usize, args: &Args, table: &mut Table) -> Outcome<f64> {
     let name = format!("{sessions} sessions, {} rows", prefix.frames());
     let eager = stepped(lm, prefix, sessions, args, false, &name, table)?;
     if !lm.device().is_cuda() {
-        return Ok(());
+        return Ok(quantile(&eager.milliseconds, 0.5));
     }
     let again = stepped(lm, prefix, sessions, args, false, &format!("{name}, again"), table)?;
     let repeats = eager.emitted.iter().zip(&again.emitted).position(|(a, b)| a != b);
@@ -72,7 +119,7 @@ fn compare(lm: &Lm, prefix: &Prefix, sessions: usize, args: &Args, table: &mut T
     };
     let wanted = "the same ids as graphs and eagerly (else: the first frame that differs)";
     table.must(format!("{name}: ids"), figure, different.is_none(), wanted);
-    Ok(())
+    Ok(quantile(&graphs.milliseconds, 0.5))
 }
 
 fn stepped(

@@ -84,9 +84,14 @@ impl StepInputs {
         self.ints.select(1, 34)
     }
 
+    /// Not zero for slots that take part, `[B]`.
+    pub(crate) fn taking_part(&self) -> Tensor {
+        self.ints.select(1, 35)
+    }
+
     /// Slots that take part, `[B]` bool.
     pub(crate) fn active(&self) -> Tensor {
-        self.ints.select(1, 35).ne(0)
+        self.taking_part().ne(0)
     }
 
     /// Temperature `[B, 1]` and noise `[B, k]` of the text draw.

@@ -1,12 +1,12 @@
 //! One row of every slot on the device: no data-dependent branch, no host in between.
 
+use nn::fused::draw;
 use nn::{RingCache, RingPlan};
 use tch::Tensor;
 
 use super::history::UNKNOWN;
 use super::inputs::StepInputs;
 use crate::Lm;
-use crate::sampling::draw;
 
 /// What one call of [`Lm::feed_row`] leaves on the device.
 pub(crate) struct RowOutput {
@@ -29,7 +29,10 @@ impl Lm {
         len: i64,
         steps: i64,
     ) -> RowOutput {
-        let plan = RingPlan::new(caches[0].shape(), &inputs.start(), &inputs.active(), 1, len);
+        let plan = match caches[0].attends() {
+            true => RingPlan::of_counts(&inputs.start(), &inputs.taking_part(), len),
+            false => RingPlan::new(caches[0].shape(), &inputs.start(), &inputs.active(), 1, len),
+        };
         let x = self.embeddings.forward(&inputs.rows().unsqueeze(-1)); // [B, 1, dim]
         let hidden = self.temporal.step(caches, &plan, &x);
         self.decide_row(inputs, &hidden, steps)

@@ -1,4 +1,5 @@
-use nn::{Checkpoint, Mask, RmsNorm, StepLinear, attention, merge_heads, silu_gate, split_qkv};
+use nn::fused::{add_norm, attend_step, gated};
+use nn::{Checkpoint, Mask, RmsNorm, StepLinear, attention, silu_gate};
 use tch::Tensor;
 use weights::LmConfig;
 
@@ -63,16 +64,15 @@ impl Layer {
         &x + self.linear_out.forward_all(&silu_gate(&gate))
     }
 
-    /// One step of one row per slot: `[B, 1, d] -> [B, 1, d]`. Sees the steps before it and itself.
-    fn forward_step(&self, step: i64, x: &Tensor, heads: i64, cache: &StepCache) -> Tensor {
-        let (q, k, v) = split_qkv(&self.in_proj.forward_step(step, &self.norm1.forward(x)), heads);
-        cache.k.narrow(2, step, 1).copy_(&k);
-        cache.v.narrow(2, step, 1).copy_(&v);
-        let seen = |x: &Tensor| x.narrow(2, 0, step + 1);
-        let seen = merge_heads(&attention(&q, &seen(&cache.k), &seen(&cache.v), Mask::All));
-        let x = x + self.out_proj.forward_step(step, &seen);
-        let gate = self.linear_in.forward_step(step, &self.norm2.forward(&x));
-        &x + self.linear_out.forward_step(step, &silu_gate(&gate))
+    /// One step of one row per slot, added to the running sum `x` `[B, 1, d]` as [`nn::fused::add_norm`] does: `add` is
+    /// what the layer before has left to add. Gives what this one leaves. Sees the steps before it and itself.
+    fn forward_step(&self, step: i64, x: &mut Tensor, add: Option<&Tensor>, cache: &StepCache) -> Tensor {
+        let kind = x.kind();
+        let normed = add_norm(x, add, &self.norm1, kind);
+        let seen = attend_step(&self.in_proj.forward_step(step, &normed), &cache.k, &cache.v, step);
+        let y = self.out_proj.forward_step(step, &seen);
+        let normed = add_norm(x, Some(&y), &self.norm2, kind);
+        self.linear_out.forward_step(step, &gated(&self.linear_in.forward_step(step, &normed)))
     }
 }
 
@@ -143,8 +143,12 @@ impl Depformer {
         for step in 0..steps {
             let table = if step == 0 { &self.text_emb } else { &self.audio_emb[step as usize - 1] };
             let mut x = self.input.forward_step(step, hidden) + table.lookup(&previous.unsqueeze(1));
+            let mut add = None;
             for (layer, cache) in self.layers.iter().zip(&caches) {
-                x = layer.forward_step(step, &x, self.heads, cache);
+                add = Some(layer.forward_step(step, &mut x, add.as_ref(), cache));
+            }
+            if let Some(add) = add {
+                x = x + add;
             }
             previous = choose(step, self.output.forward_step(step, &x).squeeze_dim(1));
         }

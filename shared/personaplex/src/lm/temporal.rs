@@ -1,3 +1,4 @@
+use nn::fused::{add_norm, gated};
 use nn::{
     Checkpoint, Linear, Mask, RingCache, RingPlan, RingShape, RmsNorm, Rope, RopeTable, attention, band_mask,
     merge_heads, silu_gate, split_rotated,
@@ -80,6 +81,15 @@ impl Layer {
         let (q, k, v) = self.project(x, &whole.rope);
         let mask = whole.band.as_ref().map_or(Mask::Causal, Mask::Given);
         (self.finish(x, &attention(&q, &k, &v, mask)), k, v)
+    }
+
+    /// One row per slot, added to the running sum `x` as [`nn::fused::add_norm`] does: `add` is what the layer before has
+    /// left to add. Gives what this one leaves.
+    fn step(&self, x: &mut Tensor, add: Option<&Tensor>, seen: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+        let normed = add_norm(x, add, &self.norm1, self.kind);
+        let y = self.out_proj.forward(&seen(&self.in_proj.forward(&normed)));
+        let normed = add_norm(x, Some(&y), &self.norm2, self.kind);
+        self.linear_out.forward(&gated(&self.linear_in.forward(&normed)))
     }
 
     /// The rest of the layer: what attention saw `[B, H, T, D]`, added to its input, then the gated feed-forward.
@@ -216,14 +226,14 @@ impl Temporal {
 
     /// Hidden states of the next row of every slot: `[B, 1, dim] -> [B, 1, dim]`, one cache a layer.
     pub(crate) fn step(&self, caches: &mut [RingCache], plan: &RingPlan, x: &Tensor) -> Tensor {
-        let rope = self.rope.at(plan.positions());
-        let mut x = wide(x);
+        let table = self.rope.at(plan.positions());
+        let mut x = wide(x).contiguous();
+        let mut add = None;
         for (layer, cache) in self.layers.iter().zip(caches) {
-            let (q, k, v) = layer.project(&x, &rope);
-            let (k, v) = cache.extend(plan, &k, &v);
-            x = layer.finish(&x, &attention(&q, &k, &v, plan.mask()));
+            let seen = |qkv: &Tensor| cache.attend(plan, qkv, &self.rope, &table);
+            add = Some(layer.step(&mut x, add.as_ref(), seen));
         }
-        self.normed(&x)
+        add_norm(&mut x, add.as_ref(), &self.out_norm, self.kind)
     }
 
     /// Keys and values `[H, T, D]` of every layer grow by those of the rows that follow: `[1, t, dim] -> [1, t, dim]`.
