@@ -34,7 +34,7 @@ fn may_use(name: &str) -> Vec<&'static str> {
         "nn" => vec!["weights"],
         "personaplex" => vec!["domain", "streams", "weights", "nn"],
         "trainer" => foundation_and(&["nn", "ranks", "personaplex", "preflight", "runlog"]),
-        "inference" => foundation_and(&["nn", "personaplex"]),
+        "inference" => foundation_and(&["nn", "personaplex", "puppeteer"]),
         // It is a client of inference, as any other.
         "evaluation" => foundation_and(&["client"]),
         "gateway" => foundation_and(&["rest", "preflight", "puppeteer", "runlog"]),

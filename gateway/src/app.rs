@@ -120,6 +120,7 @@ fn state(boot: &Boot) -> anyhow::Result<State> {
     Ok(State {
         http: reqwest::Client::new(),
         keyring: Keyring::new(boot.store.clone(), auth.max_failures_per_minute),
+        sessions: settings.section("sessions")?,
         puppeteer: settings.section("puppeteer")?,
         max_attempts: settings.section::<Jobs>("jobs")?.max_attempts,
         import_dir: settings.section::<ArtifactsSettings>("artifacts")?.import_dir,

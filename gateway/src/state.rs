@@ -8,6 +8,7 @@ use artifacts::Artifacts;
 use bus::Bus;
 use chassis::CancellationToken;
 use chassis::secrecy::SecretString;
+use chassis::settings::Sessions;
 use puppeteer::PuppeteerSettings;
 use store::Store;
 
@@ -26,6 +27,8 @@ pub struct State {
     pub gateway: GatewaySettings,
     /// `[auth]`
     pub auth: AuthSettings,
+    /// `[sessions]`
+    pub sessions: Sessions,
     /// `[puppeteer]`
     pub puppeteer: PuppeteerSettings,
     /// Tries of a job (`[jobs]`).

@@ -1,5 +1,6 @@
 //! The front door of live conversations: who may talk to what, then frames in both directions, unchanged.
 
+pub mod control;
 pub mod live;
 mod pipe;
 pub mod query;
@@ -69,7 +70,7 @@ pub async fn open(
             // Nobody else knows this session.
             _ if is_ours => store::sessions::end(&state.store, session.id, "refused", None).await,
             // The ticket may be tried again in its time.
-            _ => store::sessions::give_back(&state.store, session.id).await,
+            _ => store::sessions::give_back(&state.store, session.id, state.sessions.resume_for()).await,
         };
         if let Err(error) = settled {
             tracing::warn!(%error, session.id = %session.id, "cannot settle a refused session");
@@ -97,7 +98,7 @@ async fn connect(
         messages: messages.max_frame_size(state.gateway.max_message_bytes),
         upstream,
         state: state.clone(),
-        live,
+        live: Some(live),
     };
     actix_web::rt::spawn(pipe.run());
     Ok(response)

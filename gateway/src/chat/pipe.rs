@@ -19,6 +19,8 @@ use crate::state::Shared;
 const SLOW_READER: Duration = Duration::from_secs(5);
 /// How long inference may take to finish after the client closed.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Close code that says: the session lives, open it again with its ticket.
+const RECONNECT: u16 = 4003;
 /// Time between pings; the answer counts as a sign of life.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
@@ -29,7 +31,8 @@ pub(super) struct Pipe {
     pub messages: MessageStream,
     pub upstream: Upstream,
     pub state: Shared,
-    pub live: LiveGuard,
+    /// The session's place, when this is its own socket and not one beside it.
+    pub live: Option<LiveGuard>,
 }
 
 /// Why a pipe ended.
@@ -82,11 +85,13 @@ impl Pipe {
                 close(client, why).await;
             }
             End::UpstreamLost => {
-                if let Err(error) = store::sessions::end(&state.store, session, "inference_lost", None).await
-                {
-                    tracing::warn!(%error, session.id = %session, "cannot end a lost session");
-                }
-                close(client, Some(reason(1011, "inference is gone"))).await;
+                let resumable = live.is_some() && leave(&state, session).await;
+                let why = if resumable {
+                    reason(RECONNECT, "reconnect")
+                } else {
+                    reason(1011, "inference is gone")
+                };
+                close(client, Some(why)).await;
             }
             End::Draining => {
                 let why = reason(1001, "the server is going down");
@@ -96,6 +101,20 @@ impl Pipe {
         }
         drop(live);
     }
+}
+
+/// Leaves a session whose inference process is gone to be taken up again, or ends it; tells which.
+async fn leave(state: &Shared, session: SessionId) -> bool {
+    let wait = state.sessions.resume_for();
+    let left = if wait.is_zero() {
+        store::sessions::end(&state.store, session, "inference_lost", None).await
+    } else {
+        store::sessions::detach(&state.store, session, None, wait).await
+    };
+    if let Err(error) = &left {
+        tracing::warn!(%error, session.id = %session, "cannot note that inference is gone");
+    }
+    left.is_ok() && !wait.is_zero()
 }
 
 const fn kind(end: &End) -> &'static str {

@@ -25,16 +25,16 @@ pub(super) type Upstream = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// What inference says when it refuses.
 #[derive(Deserialize)]
-struct Refusal {
-    code: ErrorCode,
-    detail: String,
+pub(super) struct Refusal {
+    pub(super) code: ErrorCode,
+    pub(super) detail: String,
 }
 
 /// Opens the socket of a session at the first process that takes it; one that is full or gone is passed over.
 pub(super) async fn connect(state: &State, session: SessionId, trace: &Trace) -> Result<Upstream, Problem> {
     let mut refused = None;
     for base in state.registry.candidates().await {
-        match connect_to(state, &base, session, trace).await {
+        match connect_to(state, &base, &format!("{session}/socket"), trace).await {
             // What the first one said counts: the others are only tried for it.
             Err(problem) if problem.code().status() == 503 => refused = refused.or(Some(problem)),
             answered => return answered,
@@ -43,13 +43,29 @@ pub(super) async fn connect(state: &State, session: SessionId, trace: &Trace) ->
     Err(refused.unwrap_or_else(|| Problem::internal(anyhow::anyhow!("no inference address is configured"))))
 }
 
-async fn connect_to(
+/// Opens a control socket at the process that holds the session; `None` when none of those that answer does.
+pub(super) async fn connect_beside(
     state: &State,
-    base: &str,
     session: SessionId,
     trace: &Trace,
-) -> Result<Upstream, Problem> {
-    let address = format!("{}/internal/sessions/{session}/socket", base.trim_end_matches('/'));
+) -> Result<Option<Upstream>, Problem> {
+    let (mut reached, mut failed) = (false, None);
+    for base in state.registry.candidates().await {
+        match connect_to(state, &base, &format!("{session}/control"), trace).await {
+            Ok(upstream) => return Ok(Some(upstream)),
+            Err(problem) if problem.code() == ErrorCode::NotFound => reached = true,
+            Err(problem) => failed = Some(problem),
+        }
+    }
+    match failed {
+        Some(problem) if !reached => Err(problem),
+        _ => Ok(None),
+    }
+}
+
+/// `path` is that below the internal sessions.
+async fn connect_to(state: &State, base: &str, path: &str, trace: &Trace) -> Result<Upstream, Problem> {
+    let address = format!("{}/internal/sessions/{path}", base.trim_end_matches('/'));
     let address = address.replacen("http", "ws", 1);
     let mut request = address
         .into_client_request()

@@ -4,6 +4,7 @@ pub mod api_keys;
 mod archive;
 pub mod chat;
 pub mod comparisons;
+pub mod control;
 pub mod datasets;
 pub mod dialogues;
 pub mod docs;
@@ -39,6 +40,7 @@ pub fn register(config: &mut ServiceConfig) {
     serving::register(config);
     voices::register(config);
     sessions::register(config);
+    control::register(config);
     knowledge_bases::register(config);
     puppeteers::register(config);
     evaluations::register(config);

@@ -90,6 +90,11 @@ fn form_faults(spec: &PuppeteerSpec) -> Vec<FieldFault> {
             faults.push(FieldFault { pointer: format!("/puppeteer/{pointer}"), detail });
         }
     };
+    check(
+        spec.mode != PuppeteerMode::Llm,
+        "mode",
+        "no language model is wired to serving: expected \"keywords\" or \"scheduled\"".into(),
+    );
     let knows = spec.knowledge_base.is_some() || spec.tool.is_some();
     check(
         knows || spec.mode == PuppeteerMode::Scheduled || !spec.schedule.is_empty(),

@@ -8,6 +8,7 @@ mod datasets;
 mod document;
 mod events;
 mod idempotency;
+mod knowledge;
 mod lists;
 mod models;
 mod outage;

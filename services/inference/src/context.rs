@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use domain::frame::MS_PER_FRAME;
-use domain::session::{ContextWhen, ControlMessage, SessionEvent};
+use domain::session::{ContextKind, ContextOptions, ContextWhen, ControlMessage, SessionEvent};
 use streams::StreamsError;
 use streams::inject_queue::{InjectEvent, InjectItem, InjectKind, Rejection, When};
 use streams::tokenizer::Tokenizer;
@@ -45,28 +45,46 @@ pub fn read(message: &str, tokenizer: &Tokenizer) -> Result<InjectItem, Refusal>
     if message.len() > MAX_JSON_BYTES {
         return Err(Refusal { id: String::new(), code: "too_long" });
     }
-    let Ok(ControlMessage::Context { text, id, when, deadline_ms }) = serde_json::from_str(message) else {
+    let Ok(ControlMessage::Context { text, how }) = serde_json::from_str(message) else {
         return Err(Refusal { id: id_of(message), code: "invalid_json" });
     };
-    let id = id.unwrap_or_else(|| format!("ctx_{}", uuid::Uuid::new_v4().as_simple()));
+    item(&text, how, tokenizer)
+}
+
+/// Turns a text into an item of the queue; one without an id gets one.
+///
+/// # Errors
+/// A refusal with the code for the client.
+pub fn item(text: &str, how: ContextOptions, tokenizer: &Tokenizer) -> Result<InjectItem, Refusal> {
+    let id = how.id.unwrap_or_else(|| format!("ctx_{}", uuid::Uuid::new_v4().as_simple()));
     if id.is_empty() || id.chars().count() > MAX_ID_CHARS {
         return Err(Refusal { id: id.chars().take(MAX_ID_CHARS).collect(), code: "invalid_json" });
     }
-    let tokens = match tokenizer.context_tokens(&text) {
+    let tokens = match tokenizer.context_tokens(text) {
         Ok(tokens) => tokens,
         Err(error) => return Err(Refusal { id, code: text_code(&error) }),
     };
-    let deadline = deadline_ms.map(|ms| u32::try_from(ms.div_ceil(MS_PER_FRAME)).unwrap_or(u32::MAX));
+    let frames = |ms: u64| u32::try_from(ms.div_ceil(MS_PER_FRAME)).unwrap_or(u32::MAX);
+    let deadline = how.deadline_ms.map(frames);
+    // Milliseconds of any number: what is no time is none.
+    let seconds = how.expires_in_s.filter(|s| *s >= 0.0).map(|s| (s.min(1e9) * 1e3) as u64);
+    let life = how.ttl_ms.or(seconds).map(frames);
     Ok(InjectItem {
         id,
-        kind: InjectKind::Context,
+        kind: match how.kind.unwrap_or_default() {
+            ContextKind::Context => InjectKind::Context,
+            ContextKind::Nudge => InjectKind::Nudge,
+            ContextKind::Greeting => InjectKind::Greeting,
+        },
         tokens,
-        when: match when.unwrap_or_default() {
+        when: match how.when.unwrap_or_default() {
             ContextWhen::Immediate => When::Immediate,
             ContextWhen::Pause => When::Pause,
+            ContextWhen::UserSpeech => When::UserSpeech,
         },
         deadline_frames: deadline,
-        ttl_frames: deadline.map(|frames| frames.saturating_add(TTL_AFTER_DEADLINE)),
+        ttl_frames: life.or(deadline.map(|frames| frames.saturating_add(TTL_AFTER_DEADLINE))),
+        supersedes: how.supersedes,
     })
 }
 
@@ -86,21 +104,16 @@ fn text_code(error: &StreamsError) -> &'static str {
     }
 }
 
-/// The answer to an offer; none for an id that was used before, which is a repeat and ignored.
+/// Code of the queue's refusal; none for an id that was used before, which is a repeat and no fault.
 #[must_use]
-pub fn answer(id: String, tokens: usize, offered: &Result<usize, Rejection>) -> Option<SessionEvent> {
-    let code = match offered {
-        Ok(_) => {
-            let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
-            return Some(SessionEvent::ContextQueued { id, tokens });
-        }
-        Err(Rejection::DuplicateId(_)) => return None,
-        Err(Rejection::QueueFull { .. }) => "queue_full",
-        Err(Rejection::Empty(_)) => "empty",
-        Err(Rejection::TooLong { .. }) => "too_long",
-        Err(Rejection::Ended) => "ended",
-    };
-    Some(Refusal { id, code }.event())
+pub const fn code(rejection: &Rejection) -> Option<&'static str> {
+    match rejection {
+        Rejection::DuplicateId(_) => None,
+        Rejection::QueueFull { .. } => Some("queue_full"),
+        Rejection::Empty(_) => Some("empty"),
+        Rejection::TooLong { .. } => Some("too_long"),
+        Rejection::Ended => Some("ended"),
+    }
 }
 
 /// What the queue did, for the client.
@@ -111,9 +124,11 @@ pub fn told(event: InjectEvent) -> SessionEvent {
         InjectEvent::Completed { id, frame_start, frame_end } => {
             SessionEvent::ContextDone { id, frame_start, frame_end }
         }
-        InjectEvent::Expired { id } => Refusal { id, code: "expired" }.event(),
+        InjectEvent::Expired { id } => SessionEvent::ContextExpired { id },
         InjectEvent::Dropped { id } => Refusal { id, code: "dropped" }.event(),
-        InjectEvent::Aborted { id, .. } => Refusal { id, code: "aborted" }.event(),
+        InjectEvent::Aborted { id, consumed } => {
+            SessionEvent::ContextAborted { id, consumed: u32::try_from(consumed).unwrap_or(u32::MAX) }
+        }
     }
 }
 

@@ -41,6 +41,8 @@ pub enum InferenceError {
     WindowEnded,
     #[error("the agent's frames are not taken")]
     NotTaken,
+    #[error("the puppeteer cannot be made: {0}")]
+    Puppeteer(String),
     #[error("the engine has stopped")]
     EngineGone,
 }
@@ -65,6 +67,7 @@ impl InferenceError {
             | Self::Prompt(_)
             | Self::Voice { .. }
             | Self::VoiceFile { .. }
+            | Self::Puppeteer(_)
             | Self::VoiceMismatch { .. }
             | Self::Resume { .. } => ErrorCode::ValidationFailed,
             Self::Model { .. } => ErrorCode::InvalidModel,

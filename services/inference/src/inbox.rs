@@ -30,17 +30,22 @@ impl Inbox {
         Ok(Self { reader, raw: Bytes::new(), pcm: VecDeque::new(), ended: false, dropped: 0 })
     }
 
-    /// Takes audio that comes before the handshake; what goes beyond `limit` samples is dropped and counted.
+    /// Takes audio that comes before the handshake; of more than `limit` samples the oldest are dropped and counted.
     pub fn push_early(&mut self, bytes: &Bytes, limit: usize) {
         if self.ended {
             return;
         }
         for slice in bytes.chunks(SLICE) {
-            let pcm = self.reader.push(slice);
-            let kept = pcm.len().min(limit.saturating_sub(self.pcm.len()));
-            self.pcm.extend(&pcm[..kept]);
-            self.dropped += (pcm.len() - kept) as u64;
+            self.pcm.extend(self.reader.push(slice));
+            let excess = self.pcm.len().saturating_sub(limit);
+            self.pcm.drain(..excess);
+            self.dropped += excess as u64;
         }
+    }
+
+    /// Counts frames that the engine had no use for.
+    pub fn count_dropped(&mut self, frames: usize) {
+        self.dropped += (frames * SAMPLES_PER_FRAME) as u64;
     }
 
     /// Takes one message of audio. The message before must have been worked off ([`Self::next_frame`] gave `None`);
@@ -91,7 +96,7 @@ impl Inbox {
         stats.bad_pages + stats.bad_packets
     }
 
-    /// Milliseconds of early audio that were dropped.
+    /// Milliseconds of audio that were dropped.
     #[must_use]
     pub fn dropped_ms(&self) -> u64 {
         samples_to_ms(self.dropped, SAMPLE_RATE)

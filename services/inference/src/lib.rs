@@ -11,12 +11,14 @@
 #![forbid(unsafe_code)]
 
 pub mod context;
+mod control;
 pub mod engine;
 mod error;
 pub mod inbox;
 pub mod prepare;
 mod problem;
 pub mod protocol;
+pub mod puppeteers;
 pub mod registry;
 mod serving;
 pub mod session;
@@ -27,7 +29,7 @@ pub mod ws;
 use std::sync::Arc;
 
 use chassis::secrecy::ExposeSecret;
-use chassis::settings::{Internal, Redis};
+use chassis::settings::{Internal, Redis, Sessions};
 use chassis::{Boot, ReadyCheck, Service};
 
 pub use error::InferenceError;
@@ -41,6 +43,8 @@ pub async fn build(boot: Boot) -> anyhow::Result<Service> {
         !token.expose_secret().is_empty(),
         "[internal].token is empty: set PPX__INTERNAL__TOKEN to the value that the gateway has"
     );
+    let redis = boot.settings.section::<Redis>("redis")?;
+    let sessions = boot.settings.section::<Sessions>("sessions")?;
     let engine = engine::Engine::start(&settings)?;
     let shared = Arc::new(ws::Shared {
         catalog: prepare::Catalog::new(boot.store.clone(), boot.artifacts.clone()).with_rows(settings.rows()),
@@ -48,12 +52,18 @@ pub async fn build(boot: Boot) -> anyhow::Result<Service> {
         engine: engine.clone(),
         token,
         settings: settings.clone(),
+        sessions,
+        rows: session::rows::RowStore::new(&redis, sessions.resume_for())?,
+        puppeteers: puppeteers::Puppeteers::new(
+            boot.store.clone(),
+            boot.settings.section("puppeteer")?,
+        )?,
         live: ws::LiveSessions::default(),
         shutdown: boot.shutdown.clone(),
     });
     let listener = ws::listen(&settings.bind, settings.port)?;
     let url = settings.advertised(listener.local_addr()?);
-    let entry = registry::Registry::new(&boot.settings.section::<Redis>("redis")?, url)?;
+    let entry = registry::Registry::new(&redis, url)?;
     let alive = engine.clone();
     let check = ReadyCheck {
         name: "engine",

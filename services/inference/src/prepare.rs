@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use artifacts::Artifacts;
 use audio::voice::voice_samples;
 use domain::frame::frames_for_samples;
-use domain::session::SessionState;
+use domain::session::{SessionOptions, SessionState};
 use domain::{ModelId, SessionId};
 use personaplex::prompt::VoicePrompt;
+use puppeteer::Puppeteer;
 use store::Store;
 use store::models::Model;
 use streams::inject_queue::QueueLimits;
@@ -34,6 +35,10 @@ pub struct Prepared {
     pub request: OpenRequest,
     /// Of the session's model.
     pub tokenizer: Arc<Tokenizer>,
+    /// Choices of the session.
+    pub options: SessionOptions,
+    /// Who stands beside it, once made.
+    pub puppeteer: Option<Puppeteer>,
 }
 
 /// What is known of a model without loading it.
@@ -99,7 +104,8 @@ impl Catalog {
             pace: Pace::Audio,
             resume: None,
         };
-        Ok(Prepared { id, request, tokenizer: Arc::clone(&facts.tokenizer) })
+        let tokenizer = Arc::clone(&facts.tokenizer);
+        Ok(Prepared { id, request, tokenizer, options: session.options, puppeteer: None })
     }
 
     /// What to load for a model or an adapter.

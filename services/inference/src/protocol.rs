@@ -116,9 +116,9 @@ impl Ending {
     #[must_use]
     pub fn close(self) -> Option<CloseReason> {
         let code = match self {
-            Self::ClientGone | Self::SlowReader => return None,
+            Self::SlowReader => return None,
             Self::Finished | Self::ClientClosed => CloseCode::Normal,
-            Self::Draining => CloseCode::Away,
+            Self::Draining | Self::ClientGone => CloseCode::Away,
             Self::BadFrame => CloseCode::Protocol,
             Self::BadText => CloseCode::Invalid,
             Self::Flood => CloseCode::Policy,
@@ -129,6 +129,12 @@ impl Ending {
             Self::ModelError => CloseCode::Other(4002),
         };
         Some(CloseReason { code, description: Some(self.reason().into()) })
+    }
+
+    /// Whether the conversation may be taken up again with the session's ticket.
+    #[must_use]
+    pub const fn may_resume(self) -> bool {
+        matches!(self, Self::ClientGone | Self::SlowReader | Self::Draining)
     }
 
     /// Whether the rest of the audio and the statistics still reach somebody.
@@ -161,6 +167,7 @@ mod tests {
         assert_eq!(code(Ending::Idle), Some(4000));
         assert_eq!(code(Ending::MaxDuration), Some(4001));
         assert_eq!(code(Ending::ModelError), Some(4002));
-        assert_eq!(code(Ending::ClientGone), None);
+        assert_eq!(code(Ending::ClientGone), Some(1001));
+        assert_eq!(code(Ending::SlowReader), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The internal listener. Every refusal comes before the upgrade.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,16 +9,22 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use anyhow::Context;
 use chassis::CancellationToken;
 use chassis::secrecy::{ExposeSecret, SecretString};
+use chassis::settings::Sessions;
 use chassis::telemetry::TraceContext;
+use domain::session::SessionPace;
 use domain::{ErrorCode, SessionId};
 use store::Store;
 use subtle::ConstantTimeEq;
 use tracing::Instrument;
 
-use crate::engine::{Engine, Place};
+use crate::control;
+use crate::engine::{Engine, Pace, Place};
 use crate::prepare::{Catalog, Prepared};
 use crate::problem::problem;
 use crate::serving;
+use crate::puppeteers::Puppeteers;
+use crate::session::hub::Hub;
+use crate::session::rows::RowStore;
 use crate::session::{self, Socket};
 use crate::{InferenceError, InferenceSettings};
 
@@ -45,17 +51,23 @@ pub struct Shared {
     pub token: SecretString,
     /// Limits.
     pub settings: InferenceSettings,
+    /// How long a lost session may be taken up again.
+    pub sessions: Sessions,
+    /// What the models remember of live sessions, for another process.
+    pub rows: RowStore,
+    /// Who may stand beside a session.
+    pub puppeteers: Puppeteers,
     /// Sessions with an open socket.
     pub live: LiveSessions,
     /// Cancelled when the process is to end.
     pub shutdown: CancellationToken,
 }
 
-/// Ids of sessions with an open socket in this process.
+/// Sessions with an open socket in this process.
 #[derive(Clone, Default)]
-pub struct LiveSessions(Arc<Mutex<HashSet<SessionId>>>);
+pub struct LiveSessions(Arc<Mutex<HashMap<SessionId, Option<Arc<Hub>>>>>);
 
-/// Keeps an id in the set while it lives.
+/// Keeps a session's place while it lives.
 pub(crate) struct LiveSession {
     sessions: LiveSessions,
     id: SessionId,
@@ -68,9 +80,25 @@ impl LiveSessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    /// What a live session can be reached by.
+    pub(crate) fn hub(&self, id: SessionId) -> Option<Arc<Hub>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned().flatten()
+    }
+
     fn enter(&self, id: SessionId) -> Option<LiveSession> {
-        let entered = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-        entered.then(|| LiveSession { sessions: self.clone(), id })
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.contains_key(&id) {
+            return None;
+        }
+        open.insert(id, None);
+        Some(LiveSession { sessions: self.clone(), id })
+    }
+}
+
+impl LiveSession {
+    /// The session can be reached by this from now on.
+    pub(crate) fn attach(&self, hub: Arc<Hub>) {
+        self.sessions.0.lock().unwrap_or_else(PoisonError::into_inner).insert(self.id, Some(hub));
     }
 }
 
@@ -110,6 +138,8 @@ pub async fn serve(listener: TcpListener, shared: Arc<Shared>) -> anyhow::Result
         App::new()
             .app_data(data.clone())
             .route("/internal/sessions/{id}/socket", web::get().to(open_socket))
+            .route("/internal/sessions/{id}/control", web::get().to(control::open))
+            .route("/internal/sessions/{id}/context", web::post().to(control::inject))
             .configure(serving::routes)
             .default_service(web::to(no_route))
     })
@@ -222,7 +252,14 @@ async fn admit(
         Refusal::new(ErrorCode::SessionCapacity, detail)
     };
     let place = shared.engine.reserve().ok_or_else(full)?;
-    let prepared = shared.catalog.prepare(id, shared.settings.queue_limits()).await?;
+    let mut prepared = shared.catalog.prepare(id, shared.settings.queue_limits()).await?;
+    prepared.request.pace = match prepared.options.pace {
+        SessionPace::Realtime => shared.settings.realtime(),
+        SessionPace::Audio => Pace::Audio,
+    };
+    if let Some(spec) = &prepared.options.puppeteer {
+        prepared.puppeteer = Some(shared.puppeteers.make(spec).await?);
+    }
     let live = shared.live.enter(id).ok_or(InferenceError::SessionInUse(id))?;
     Ok((prepared, place, live))
 }

@@ -198,6 +198,22 @@ pub struct Jobs {
     pub max_attempts: i32,
 }
 
+/// `[sessions]`
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sessions {
+    /// How long a session whose socket was lost may be taken up again; 0 = it ends at once.
+    pub resume_seconds: u64,
+}
+
+impl Sessions {
+    /// How long a session whose socket was lost may be taken up again.
+    #[must_use]
+    pub const fn resume_for(self) -> Duration {
+        Duration::from_secs(self.resume_seconds)
+    }
+}
+
 /// `[sweeper]`
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

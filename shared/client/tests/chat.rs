@@ -36,7 +36,8 @@ async fn echo(mut peer: Peer) -> Result<Seen> {
     while let Some(message) = peer.next().await {
         match message? {
             Message::Text(text) => {
-                let ControlMessage::Context { text, id, .. } = serde_json::from_str(text.as_str())?;
+                let ControlMessage::Context { text, how } = serde_json::from_str(text.as_str())?;
+                let id = how.id;
                 hidden = frame..frame + 3;
                 let id = id.context("an id")?;
                 let started = SessionEvent::ContextStarted { id: id.clone(), frame };

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::SessionId;
 use crate::puppeteer::PuppeteerSpec;
 
 /// State of a session.
@@ -92,16 +93,51 @@ pub enum ControlMessage {
     Context {
         /// Fact or directive, without tags.
         text: String,
-        /// Chosen by the client; repeats are ignored.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        id: Option<String>,
-        /// `pause` (default) waits until the agent is not speaking, `immediate` does not.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        when: Option<ContextWhen>,
-        /// Start at the latest after this many milliseconds.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        deadline_ms: Option<u64>,
+        /// Id, time and urgency.
+        #[serde(flatten)]
+        how: ContextOptions,
     },
+}
+
+/// How a text is injected; everything may be left out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(default)]
+pub struct ContextOptions {
+    /// Chosen by the client; repeats are ignored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// What it is for, and so what goes first: `context` (default), then `nudge`, then `greeting`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ContextKind>,
+    /// `pause` (default) waits until the agent is not speaking, `user_speech` until the user speaks too, `immediate` for
+    /// nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<ContextWhen>,
+    /// Start at the latest after this many milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// Not started after this many milliseconds it is stale and dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// The same in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in_s: Option<f64>,
+    /// Id of a text that still waits and is dropped for this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supersedes: Option<String>,
+}
+
+/// What an injection is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextKind {
+    /// A fact or directive.
+    #[default]
+    Context,
+    /// A hidden cue to break a silence.
+    Nudge,
+    /// A hidden cue to open the conversation.
+    Greeting,
 }
 
 /// When an injection may start.
@@ -113,6 +149,8 @@ pub enum ContextWhen {
     Pause,
     /// At the next frame.
     Immediate,
+    /// When the user speaks and the agent does not, or at the deadline.
+    UserSpeech,
 }
 
 /// Server event, sent as kind 0x04 JSON.
@@ -145,15 +183,67 @@ pub enum SessionEvent {
         /// One past the last conversation frame.
         frame_end: u64,
     },
-    /// It was not taken.
+    /// It was not taken, or gave way to another one.
     #[serde(rename = "context.rejected")]
     ContextRejected {
         /// Item id.
         id: String,
-        /// `queue_full`, `too_long`, `empty`, `tag_in_text`, `invalid_json`.
+        /// `queue_full`, `too_long`, `empty`, `tag_in_text`, `invalid_json`, .., `dropped`.
         code: String,
     },
-    /// Sent once at the end.
+    /// It waited longer than its time to live.
+    #[serde(rename = "context.expired")]
+    ContextExpired {
+        /// Item id.
+        id: String,
+    },
+    /// The session ended before it was done.
+    #[serde(rename = "context.aborted")]
+    ContextAborted {
+        /// Item id.
+        id: String,
+        /// Tokens that had gone in.
+        consumed: u32,
+    },
+    /// The conversation can begin.
+    #[serde(rename = "session.created")]
+    Created {
+        /// The session.
+        id: SessionId,
+        /// An interrupted conversation goes on.
+        resumed: bool,
+    },
+    /// What the agent said in a frame.
+    #[serde(rename = "transcript.delta")]
+    Transcript {
+        /// Conversation frame.
+        frame: u64,
+        /// Piece of text, spaces included.
+        text: String,
+    },
+    /// The window was filled anew: older parts of the conversation are forgotten.
+    #[serde(rename = "session.refreshed")]
+    Refreshed {
+        /// Rows that the model still sees.
+        rows: u64,
+    },
+    /// The session is about to end.
+    #[serde(rename = "session.closing")]
+    Closing {
+        /// Why.
+        reason: String,
+        /// Conversation frame of the end.
+        at_frame: u64,
+    },
+    /// A message could not be understood.
+    #[serde(rename = "error")]
+    Error {
+        /// `invalid_json`, `rate_limited`, ..
+        code: String,
+        /// What was wrong.
+        message: String,
+    },
+    /// Sent every five seconds and at the end.
     #[serde(rename = "session.stats")]
     Stats(SessionStats),
 }
@@ -179,4 +269,13 @@ pub struct SessionStats {
     pub bad_pages: u64,
     /// Milliseconds of user audio dropped because the client sent faster than bounds allow.
     pub dropped_ms: u64,
+    /// Frames for which nothing came from the user in time and silence was fed.
+    #[serde(default)]
+    pub absent_frames: u64,
+    /// Share of frames in which the agent's text is padding; frames of hidden context do not count.
+    #[serde(default)]
+    pub pad_silence_share: f64,
+    /// Share of frames in which the agent's sound is below -45 dBFS; frames of hidden context do not count.
+    #[serde(default)]
+    pub energy_silence_share: f64,
 }

@@ -1,5 +1,7 @@
 //! Live conversations. The ticket's hash is kept, never the ticket.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
@@ -131,7 +133,7 @@ pub async fn insert(tx: &mut crate::Tx, new: &NewSession) -> Result<()> {
 /// When the database is unreachable.
 pub async fn redeem(store: &Store, ticket_sha256: &[u8]) -> Result<Option<Session>> {
     let row: Option<Row> = sqlx::query_as(concat!(
-        "UPDATE sessions SET state = 'live', started_at = coalesce(started_at, now()) \
+        "UPDATE sessions SET state = 'live', started_at = coalesce(started_at, now()), resume_until = NULL \
          WHERE ticket_sha256 = $1 AND (state = 'live' OR (state = 'created' AND ticket_expires_at > now())) RETURNING ",
         session_columns!()
     ))
@@ -141,26 +143,57 @@ pub async fn redeem(store: &Store, ticket_sha256: &[u8]) -> Result<Option<Sessio
     row.map(TryInto::try_into).transpose()
 }
 
-/// Takes a redeemed session back to where its ticket may be used, because its socket was refused.
+/// Takes a redeemed session back to where its ticket may be used, because its socket was refused: before its first use,
+/// or for a while after it ([`detach`]).
 ///
 /// # Errors
 /// When the database is unreachable.
-pub async fn give_back(store: &Store, id: SessionId) -> Result<()> {
-    sqlx::query("UPDATE sessions SET state = 'created', started_at = NULL WHERE id = $1 AND state = 'live' AND stats IS NULL")
-        .bind(id.uuid())
-        .execute(&store.pool)
-        .await?;
+pub async fn give_back(store: &Store, id: SessionId, resume_for: Duration) -> Result<()> {
+    let unused = sqlx::query(
+        "UPDATE sessions SET state = 'created', started_at = NULL \
+         WHERE id = $1 AND state = 'live' AND stats IS NULL AND ticket_expires_at > now()",
+    )
+    .bind(id.uuid())
+    .execute(&store.pool)
+    .await?;
+    if unused.rows_affected() == 0 {
+        detach(store, id, None, resume_for).await?;
+    }
     Ok(())
 }
 
-/// Ends sessions whose ticket was never used, and those that are still live after `longest`: their processes are gone.
+/// Notes that a live session has no socket any more but may be taken up again with its ticket within `resume_for`.
 ///
 /// # Errors
 /// When the database is unreachable.
-pub async fn end_stale(store: &Store, longest: std::time::Duration) -> Result<u64> {
+pub async fn detach(
+    store: &Store,
+    id: SessionId,
+    stats: Option<&SessionStats>,
+    resume_for: Duration,
+) -> Result<()> {
+    sqlx::query(
+        "UPDATE sessions SET resume_until = now() + make_interval(secs => $2), stats = coalesce($3, stats) \
+         WHERE id = $1 AND state = 'live'",
+    )
+    .bind(id.uuid())
+    .bind(resume_for.as_secs_f64())
+    .bind(stats.map(write))
+    .execute(&store.pool)
+    .await?;
+    Ok(())
+}
+
+/// Ends sessions whose ticket was never used, those that nobody took up again, and those that are still live after
+/// `longest`: their processes are gone.
+///
+/// # Errors
+/// When the database is unreachable.
+pub async fn end_stale(store: &Store, longest: Duration) -> Result<u64> {
     Ok(sqlx::query(
         "UPDATE sessions SET state = 'ended', ended_at = now(), close_reason = CASE state WHEN 'live' THEN 'lost' ELSE 'expired' END \
-         WHERE (state = 'created' AND ticket_expires_at < now()) OR (state = 'live' AND started_at < now() - make_interval(secs => $1))",
+         WHERE (state = 'created' AND ticket_expires_at < now()) OR (state = 'live' AND resume_until < now()) \
+            OR (state = 'live' AND started_at < now() - make_interval(secs => $1))",
     )
     .bind(longest.as_secs_f64())
     .execute(&store.pool)

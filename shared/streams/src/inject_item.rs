@@ -19,6 +19,8 @@ pub enum When {
     /// When the agent is not speaking, or at the deadline.
     #[default]
     Pause,
+    /// When the user speaks and the agent does not, or at the deadline: nobody hears the gap.
+    UserSpeech,
 }
 
 /// Something to inject.
@@ -36,10 +38,12 @@ pub struct InjectItem {
     pub deadline_frames: Option<u32>,
     /// Frames after which it is stale and dropped; none for the default.
     pub ttl_frames: Option<u32>,
+    /// Id of an item that is dropped if it still waits.
+    pub supersedes: Option<String>,
 }
 
 /// Bounds and times, frames unless said otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueueLimits {
     /// Waiting items.
     pub max_items: usize,
@@ -57,6 +61,12 @@ pub struct QueueLimits {
     pub boundary_frames: u32,
     /// Default time to live.
     pub ttl_frames: u32,
+    /// Emitted frames in a row below [`Self::quiet_dbfs`] that a pause needs beside the padding.
+    pub quiet_frames: u32,
+    /// Level below which a frame of the agent is silence, dBFS.
+    pub quiet_dbfs: f32,
+    /// Level from which a frame of the user is speech, dBFS.
+    pub speech_dbfs: f32,
 }
 
 impl Default for QueueLimits {
@@ -70,6 +80,9 @@ impl Default for QueueLimits {
             deadline_frames: 25,
             boundary_frames: 4,
             ttl_frames: 250,
+            quiet_frames: 3,
+            quiet_dbfs: -45.0,
+            speech_dbfs: -40.0,
         }
     }
 }
@@ -143,7 +156,7 @@ pub enum InjectEvent {
         /// Item.
         id: String,
     },
-    /// A nudge gave way to a context.
+    /// It gave way: a nudge to a context, or to an item that supersedes it.
     Dropped {
         /// Item.
         id: String,

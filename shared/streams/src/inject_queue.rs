@@ -31,7 +31,12 @@ pub struct InjectQueue {
     in_prompt: bool,
     ended: bool,
     frame: u64,
+    /// Frames of padding in a row.
     quiet: u32,
+    /// Emitted frames of the agent in a row that sounded like silence; enough of them until a first one was heard.
+    silent: u32,
+    /// Whether the user spoke in the newest frame.
+    user_speaks: bool,
     last_text: Option<i32>,
     hidden: Vec<(u64, u64)>,
     seen: HashSet<String>,
@@ -52,6 +57,8 @@ impl InjectQueue {
             frame: 0,
             // The prompt ends in silence, so the conversation starts in a pause.
             quiet: limits.pause_frames,
+            silent: limits.quiet_frames,
+            user_speaks: false,
             last_text: None,
             hidden: Vec::new(),
             seen: HashSet::new(),
@@ -85,6 +92,9 @@ impl InjectQueue {
             return Err(Rejection::QueueFull { items, tokens });
         }
         self.seen.insert(item.id.clone());
+        if let Some(old) = &item.supersedes {
+            self.drop_waiting(|w| w.item.id == *old, |id| InjectEvent::Dropped { id });
+        }
         if item.kind == InjectKind::Context {
             self.drop_waiting(|w| w.item.kind == InjectKind::Nudge, |id| InjectEvent::Dropped { id });
         }
@@ -125,6 +135,14 @@ impl InjectQueue {
         self.quiet = if hidden || is_padding(text) { self.quiet.saturating_add(1) } else { 0 };
         self.last_text = Some(text).filter(|_| !hidden);
         self.frame += 1;
+    }
+
+    /// Reports the sound of the frame just emitted, both sides as root mean square in dBFS. An agent may be heard after its
+    /// last word: until it is silent there is no pause.
+    pub fn hear(&mut self, agent_dbfs: f32, user_dbfs: f32) {
+        let silent = agent_dbfs < self.limits.quiet_dbfs;
+        self.silent = if silent { self.silent.saturating_add(1) } else { 0 };
+        self.user_speaks = user_dbfs >= self.limits.speech_dbfs;
     }
 
     /// Whether conversation frame `frame` carries context and must not reach the client's text.
@@ -195,7 +213,8 @@ impl InjectQueue {
         }
         // An EPAD announces a word: training never shows one right before a context.
         let announced = self.last_text == Some(EPAD);
-        if self.quiet >= self.limits.pause_frames && !announced {
+        let pause = self.quiet >= self.limits.pause_frames && self.silent >= self.limits.quiet_frames;
+        if pause && !announced && (waiting.item.when == When::Pause || self.user_speaks) {
             return true;
         }
         let waited = self.frame - waiting.since;

@@ -7,7 +7,7 @@ use streams::tokens::{EPAD, PAD};
 
 fn item(id: &str, kind: InjectKind, tokens: usize, when: When) -> InjectItem {
     let tokens = (0..tokens).map(|i| 500 + i32::try_from(i).unwrap_or(0)).collect();
-    InjectItem { id: id.into(), kind, tokens, when, deadline_frames: None, ttl_frames: None }
+    InjectItem { id: id.into(), kind, tokens, when, deadline_frames: None, ttl_frames: None, supersedes: None }
 }
 
 fn context(id: &str, tokens: usize, when: When) -> InjectItem {
@@ -153,4 +153,41 @@ fn the_end_of_a_session_reports_what_was_not_said() {
     assert_eq!(queue.drain_events(), expected);
     assert_eq!(queue.offer(context("c", 1, When::Immediate)), Err(Rejection::Ended));
     assert_eq!(queue.decide(), Decision::Free);
+}
+
+#[test]
+fn a_pause_needs_silence_in_the_sound_too_and_the_users_speech_where_that_is_asked_for() {
+    let mut queue = started();
+    queue.hear(-20.0, -90.0);
+    queue.offer(context("a", 1, When::Pause)).expect("room");
+    assert_eq!(run(&mut queue, &[PAD; 3]), [false; 3], "the last word still sounds");
+    for _ in 0..3 {
+        queue.hear(-60.0, -90.0);
+    }
+    assert_eq!(run(&mut queue, &[PAD]), [true]);
+
+    let mut queue = started();
+    queue.offer(context("b", 1, When::UserSpeech)).expect("room");
+    assert_eq!(run(&mut queue, &[PAD; 5]), [false; 5], "nobody speaks");
+    queue.hear(-60.0, -20.0);
+    assert_eq!(run(&mut queue, &[PAD]), [true]);
+
+    let mut queue = started();
+    queue.offer(context("c", 1, When::UserSpeech)).expect("room");
+    let forced = run(&mut queue, &[PAD; 40]);
+    assert_eq!(forced.iter().position(|forced| *forced), Some(25), "the deadline");
+}
+
+#[test]
+fn an_item_that_supersedes_another_takes_its_place_while_that_still_waits() {
+    let mut queue = started();
+    queue.hear(-20.0, -90.0);
+    queue.offer(context("old", 2, When::Pause)).expect("room");
+    let new = InjectItem { supersedes: Some("old".into()), ..context("new", 1, When::Immediate) };
+    assert_eq!(queue.offer(new), Ok(0));
+    assert_eq!(run(&mut queue, &[PAD; 3]), [true, false, false]);
+    let late = InjectItem { supersedes: Some("new".into()), ..context("later", 1, When::Immediate) };
+    assert_eq!(queue.offer(late), Ok(0), "a done one is no fault");
+    let events = queue.drain_events();
+    assert!(matches!(&events[0], InjectEvent::Dropped { id } if id == "old"), "{events:?}");
 }

@@ -78,6 +78,7 @@ fn training_and_live_views_of_one_injection_are_equal() -> TestResult {
             when: When::Immediate,
             deadline_frames: None,
             ttl_frames: None,
+            supersedes: None,
         };
         let (live, queue) = live_frames(&view.frames, item, record.start);
         assert_eq!(live, view.frames);
@@ -104,6 +105,7 @@ fn forced_silence_reaches_the_delayed_codebooks_one_row_later() {
         when: When::Immediate,
         deadline_frames: None,
         ttl_frames: None,
+            supersedes: None,
     };
     let (frames, _) = live_frames(&sampled, item, 3);
     let rows = live_rows(&frames);

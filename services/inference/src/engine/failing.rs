@@ -77,6 +77,7 @@ fn a_step_that_fails_half_way_costs_no_conversation_a_frame_or_an_injected_token
         when: When::Immediate,
         deadline_frames: None,
         ttl_frames: None,
+        supersedes: None,
     };
     group.inject(1, item).context("open")?.map_err(|e| anyhow::anyhow!("{e:?}"))?;
     for frame in 5..25 {

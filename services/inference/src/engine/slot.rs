@@ -169,6 +169,7 @@ impl Slot {
             was_absent: turn.absent,
             took,
         };
+        self.queue.hear(audio::levels::rms_dbfs(&frame.pcm), audio::levels::rms_dbfs(&frame.user));
         let untaken = self.line.given(self.pace);
         let _ = self.output.send(Output::Frame(Box::new(frame)));
         untaken <= MAX_UNTAKEN || self.pace == Pace::Audio

@@ -1,17 +1,18 @@
 //! The conversation itself: frames in, frames out, injections in between.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use audio::opus::{OpusWriter, OpusWriterConfig};
 use domain::session::SessionEvent;
 use streams::tokens::is_padding;
 use streams::{TextDecoder, Tokenizer};
 
+use super::rows::Keeper;
 use super::{Incoming, Session};
 use crate::InferenceError;
-use crate::context::{self, Admission, Refusal};
-use crate::engine::{AgentFrame, Conversation, Pushed};
+use crate::context;
+use crate::engine::{AgentFrame, Conversation, Notice, Pace, Pushed};
 use crate::protocol::{self, Ending};
 
 /// The agent's side as the client gets it: Ogg-Opus and text.
@@ -33,61 +34,78 @@ impl Voice {
     }
 }
 
+/// Time between two reports of the facts.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+
 impl Session {
     /// The prompt is in: handshake, audio header, then what the client has sent so far.
     pub(super) async fn begin(
         &mut self,
         voice: &mut Voice,
-        conversation: &mut Conversation,
+        conversation: &Conversation,
     ) -> Result<(), Ending> {
         self.outbox.send(protocol::HANDSHAKE.to_vec().into()).await?;
         self.tally.ready(self.clock.opened().elapsed());
         self.clock.busy(Instant::now());
         self.outbox.send(protocol::audio(&voice.writer.header())).await?;
-        for message in std::mem::take(&mut self.early) {
-            self.inject(voice, conversation, &message).await?;
-        }
+        self.hub.tell(SessionEvent::Created { id: self.hub.id, resumed: self.resumed });
+        self.hub.open(conversation.injector()).await;
+        self.companions.begin();
         Ok(())
     }
 
     /// Works until something ends the session.
-    pub(super) async fn talk(&mut self, voice: &mut Voice, conversation: &mut Conversation) -> Ending {
+    pub(super) async fn talk(
+        &mut self,
+        voice: &mut Voice,
+        conversation: &mut Conversation,
+        keeper: &mut Keeper,
+    ) -> Ending {
+        let mut reported = Instant::now();
         loop {
             if let Err(ending) = self.round(voice, conversation).await {
                 return ending;
             }
+            if keeper.is_due() {
+                keeper.keep(conversation).await;
+            }
+            if reported.elapsed() >= REPORT_EVERY {
+                reported = Instant::now();
+                self.hub.tell(SessionEvent::Stats(self.stats()));
+            }
         }
     }
 
-    /// Answers all audio there is, then waits for one message.
+    /// Hands over all audio there is room for, then waits for one thing to happen.
     async fn round(&mut self, voice: &mut Voice, conversation: &mut Conversation) -> Result<(), Ending> {
-        let mut worked = false;
-        while let Some(pcm) = self.inbox.next_frame() {
-            if self.shared.shutdown.is_cancelled() {
-                return Err(Ending::Draining);
-            }
-            self.check_time().await?;
-            let frame = answer(conversation, pcm).await?;
-            self.clock.busy(Instant::now());
-            self.give(voice, frame).await?;
-            worked = true;
-        }
-        if worked {
-            self.clock.busy(Instant::now());
-        }
-        if self.inbox.has_ended() {
-            return Err(Ending::Finished);
-        }
+        self.feed(conversation)?;
         tokio::select! {
             biased;
             () = self.shared.shutdown.cancelled() => Err(Ending::Draining),
             _ = self.tick.tick() => self.check_time().await,
-            message = self.stream.recv() => match self.take(message).await? {
+            frame = conversation.next() => match frame {
+                Some(Ok(frame)) => {
+                    if self.pace == Pace::Audio {
+                        // Nobody listened to the client meanwhile.
+                        self.clock.busy(Instant::now());
+                    }
+                    self.give(voice, frame).await
+                }
+                Some(Err(error)) => Err(ended(&error)),
+                None if self.inbox.has_ended() => Err(Ending::Finished),
+                // The window is full, and the setting is to stop then.
+                None => Err(Ending::MaxDuration),
+            },
+            event = self.events.recv() => match event {
+                Ok(event) if self.wants_events => self.outbox.send(protocol::event(&event)).await,
+                _ => Ok(()),
+            },
+            message = self.stream.recv(), if self.held.is_none() => match self.take(message).await? {
                 Some(Incoming::Audio(bytes)) => {
                     self.inbox.push(bytes);
                     Ok(())
                 }
-                Some(Incoming::Json(text)) => self.inject(voice, conversation, &text).await,
+                Some(Incoming::Json(text)) => self.hear_json(&text).await,
                 Some(Incoming::End) => {
                     self.inbox.end();
                     Ok(())
@@ -97,50 +115,49 @@ impl Session {
         }
     }
 
-    /// Sends one agent frame: sound always, text unless the frame is hidden, events to those who want them.
-    async fn give(&mut self, voice: &mut Voice, frame: AgentFrame) -> Result<(), Ending> {
-        self.tally.frame(frame.took, frame.hidden);
-        let pages = voice.writer.push(&frame.pcm).map_err(|e| failed(&e))?;
-        self.outbox.send(protocol::audio(&pages)).await?;
-        let piece = frame.text.map(|id| voice.piece(id)).unwrap_or_default();
-        if !piece.is_empty() {
-            self.outbox.send(protocol::text(&piece)).await?;
+    /// Hands frames to the engine until there are no more or it has no room.
+    fn feed(&mut self, conversation: &Conversation) -> Result<(), Ending> {
+        while let Some(pcm) = self.held.take().or_else(|| self.inbox.next_frame()) {
+            match conversation.push(pcm) {
+                Pushed::Taken { dropped } => self.inbox.count_dropped(dropped),
+                Pushed::Full(pcm) => {
+                    self.held = Some(pcm);
+                    return Ok(());
+                }
+                Pushed::Ended => return Err(Ending::ModelError),
+            }
         }
-        for event in frame.events {
-            self.tell(&context::told(event)).await?;
+        if self.inbox.has_ended() {
+            conversation.end_audio();
         }
         Ok(())
     }
 
-    async fn tell(&mut self, event: &SessionEvent) -> Result<(), Ending> {
-        if self.wants_events { self.outbox.send(protocol::event(event)).await } else { Ok(()) }
-    }
-
-    /// One JSON message: always answered, except for a repeated id.
-    async fn inject(
-        &mut self,
-        voice: &Voice,
-        conversation: &mut Conversation,
-        message: &str,
-    ) -> Result<(), Ending> {
-        match self.gate.admit(Instant::now()) {
-            Admission::Take => {}
-            Admission::Refuse => {
-                let refusal = Refusal { id: String::new(), code: "rate_limited" };
-                return self.tell(&refusal.event()).await;
-            }
-            Admission::Close => return Err(Ending::Flood),
+    /// Sends one agent frame: sound always, text unless the frame is hidden.
+    async fn give(&mut self, voice: &mut Voice, frame: AgentFrame) -> Result<(), Ending> {
+        self.frame = frame.index;
+        self.tally.frame(&frame);
+        let pages = voice.writer.push(&frame.pcm).map_err(|e| failed(&e))?;
+        self.outbox.send(protocol::audio(&pages)).await?;
+        let piece = frame.text.map(|id| voice.piece(id)).unwrap_or_default();
+        self.companions.hear(frame.index, &piece);
+        if !piece.is_empty() {
+            self.outbox.send(protocol::text(&piece)).await?;
+            self.hub.tell(SessionEvent::Transcript { frame: frame.index, text: piece });
         }
-        let item = match context::read(message, &voice.tokenizer) {
-            Ok(item) => item,
-            Err(refusal) => return self.tell(&refusal.event()).await,
-        };
-        let (id, tokens) = (item.id.clone(), item.tokens.len());
-        let offered = conversation.injector().offer(item).await;
-        match context::answer(id, tokens, &offered) {
-            Some(event) => self.tell(&event).await,
-            None => Ok(()),
+        for event in frame.events {
+            self.hub.tell(context::told(event));
         }
+        for notice in frame.notices {
+            self.hub.tell(match notice {
+                Notice::WindowEnds { frames } => SessionEvent::Closing {
+                    reason: Ending::MaxDuration.reason().into(),
+                    at_frame: frame.index + frames as u64,
+                },
+                Notice::WindowRefreshed { rows } => SessionEvent::Refreshed { rows: rows as u64 },
+            });
+        }
+        Ok(())
     }
 
     /// The rest of text and sound.
@@ -154,13 +171,13 @@ impl Session {
     }
 }
 
-/// The agent's frame for one frame of the user.
-async fn answer(conversation: &mut Conversation, pcm: Vec<f32>) -> Result<AgentFrame, Ending> {
-    if let Pushed::Full(_) | Pushed::Ended = conversation.push(pcm) {
-        return Err(Ending::ModelError);
+/// What the end of a conversation means for its session.
+fn ended(error: &InferenceError) -> Ending {
+    match error {
+        InferenceError::WindowEnded => Ending::MaxDuration,
+        InferenceError::NotTaken => Ending::SlowReader,
+        error => failed(error),
     }
-    let frame = conversation.next().await.unwrap_or(Err(InferenceError::NoConversation));
-    frame.map_err(|error| failed(&error))
 }
 
 fn failed(error: &dyn std::error::Error) -> Ending {

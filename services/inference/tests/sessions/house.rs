@@ -7,12 +7,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use artifacts::Artifacts;
 use audio::Waveform;
+use chassis::settings::Redis;
 use chassis::{CancellationToken, Settings};
 use domain::dataset::DatasetFile;
 use domain::session::{SamplingParams, SessionOptions, SessionPace};
 use domain::{ModelId, SessionId};
 use inference::engine::Engine;
 use inference::prepare::Catalog;
+use inference::puppeteers::Puppeteers;
+use inference::session::rows::RowStore;
 use inference::{InferenceSettings, ws};
 use store::Store;
 use store::models::NewModel;
@@ -69,6 +72,46 @@ pub fn settings(changes: &[(&str, &str)]) -> Result<InferenceSettings> {
     Ok(Settings::from_layers(None, environment)?.section("inference")?)
 }
 
+/// An engine with its listener.
+pub struct Process {
+    pub engine: Engine,
+    pub address: std::net::SocketAddr,
+    pub shutdown: CancellationToken,
+    pub server: tokio::task::JoinHandle<Result<()>>,
+}
+
+impl Process {
+    fn start(
+        store: &Store,
+        files: &Files,
+        changes: &[(&str, &str)],
+        redis: &Redis,
+        resume_seconds: u64,
+    ) -> Result<Self> {
+        let settings = settings(changes)?;
+        let engine = Engine::start(&settings)?;
+        let shutdown = CancellationToken::new();
+        let sessions = chassis::settings::Sessions { resume_seconds };
+        let puppeteer = Settings::from_layers(None, HashMap::new())?.section("puppeteer")?;
+        let shared = Arc::new(ws::Shared {
+            catalog: Catalog::new(store.clone(), files.artifacts.clone()).with_rows(settings.rows()),
+            store: store.clone(),
+            engine: engine.clone(),
+            token: TOKEN.into(),
+            live: ws::LiveSessions::default(),
+            sessions,
+            rows: RowStore::new(redis, sessions.resume_for())?,
+            puppeteers: Puppeteers::new(store.clone(), puppeteer)?,
+            shutdown: shutdown.clone(),
+            settings,
+        });
+        let listener = ws::listen("127.0.0.1", 0)?;
+        let address = listener.local_addr()?;
+        let server = tokio::spawn(ws::serve(listener, shared));
+        Ok(Self { engine, address, shutdown, server })
+    }
+}
+
 pub struct House {
     _db: TestDb,
     pub store: Store,
@@ -100,22 +143,16 @@ impl House {
         store::models::insert(&mut tx, &model).await?;
         store::voices::ensure(&mut tx, &voice).await?;
         tx.commit().await?;
-        let settings = settings(changes)?;
-        let engine = Engine::start(&settings)?;
-        let shutdown = CancellationToken::new();
-        let shared = Arc::new(ws::Shared {
-            catalog: Catalog::new(store.clone(), files.artifacts.clone()),
-            store: store.clone(),
-            engine: engine.clone(),
-            token: TOKEN.into(),
-            live: ws::LiveSessions::default(),
-            shutdown: shutdown.clone(),
-            settings,
-        });
-        let listener = ws::listen("127.0.0.1", 0)?;
-        let address = listener.local_addr()?;
-        let server = tokio::spawn(ws::serve(listener, shared));
+        let redis = Redis { url: "redis://127.0.0.1:1/".into(), timeout_ms: 50 };
+        let process = Process::start(&store, &files, changes, &redis, 0)?;
+        let Process { engine, address, shutdown, server } = process;
         Ok(Self { _db: db, store, files, model, engine, address, shutdown, server })
+    }
+
+    /// Another process that serves the same sessions and keeps their rows for half a minute.
+    pub fn process(&self, redis: &str) -> Result<Process> {
+        let redis = Redis { url: redis.into(), timeout_ms: 50 };
+        Process::start(&self.store, &self.files, &[], &redis, 30)
     }
 
     pub async fn session(&self, text_prompt: &str, sampling: SamplingParams) -> Result<SessionId> {
@@ -128,6 +165,17 @@ impl House {
         text_prompt: &str,
         sampling: SamplingParams,
     ) -> Result<SessionId> {
+        let options = SessionOptions { pace: SessionPace::Audio, ..SessionOptions::default() };
+        self.session_with(model_id, text_prompt, sampling, options).await
+    }
+
+    pub async fn session_with(
+        &self,
+        model_id: ModelId,
+        text_prompt: &str,
+        sampling: SamplingParams,
+        options: SessionOptions,
+    ) -> Result<SessionId> {
         let id = SessionId::generate();
         let new = NewSession {
             id,
@@ -135,7 +183,7 @@ impl House {
             voice: Some(VOICE.into()),
             text_prompt: text_prompt.into(),
             sampling,
-            options: SessionOptions { pace: SessionPace::Audio, ..SessionOptions::default() },
+            options,
             ticket_sha256: id.to_string().into_bytes(),
             ticket_ttl_s: 60,
         };

@@ -1,5 +1,6 @@
 //! Sessions against a tiny random model: at the engine and over real websockets on the in-process listener.
 
+mod beside;
 mod engine;
 mod house;
 mod limits;

@@ -1,5 +1,6 @@
 //! A client of the internal listener that behaves like the stock one.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -26,7 +27,10 @@ pub struct Heard {
     pub handshakes: usize,
     pub samples: usize,
     pub text: String,
+    /// About injections, and the facts.
     pub events: Vec<SessionEvent>,
+    /// About the conversation itself.
+    pub notes: Vec<SessionEvent>,
     pub other_kinds: usize,
     pub close: Option<u16>,
 }
@@ -45,16 +49,25 @@ pub async fn call(
     id: &str,
     token: &str,
 ) -> Result<Result<Phone, tungstenite::http::Response<Option<Vec<u8>>>>> {
-    call_over(TcpStream::connect(house.address).await?, house, id, token).await
+    call_at(house.address, id, token).await
+}
+
+/// Connects to any process.
+pub async fn call_at(
+    address: SocketAddr,
+    id: &str,
+    token: &str,
+) -> Result<Result<Phone, tungstenite::http::Response<Option<Vec<u8>>>>> {
+    call_over(TcpStream::connect(address).await?, address, id, token).await
 }
 
 pub async fn call_over(
     stream: TcpStream,
-    house: &House,
+    address: SocketAddr,
     id: &str,
     token: &str,
 ) -> Result<Result<Phone, tungstenite::http::Response<Option<Vec<u8>>>>> {
-    let url = format!("ws://{}/internal/sessions/{id}/socket", house.address);
+    let url = format!("ws://{address}/internal/sessions/{id}/socket");
     let mut request = url.into_client_request()?;
     request.headers_mut().insert("x-ppx-internal", token.parse()?);
     let socket = match client_async(request, stream).await {
@@ -115,7 +128,13 @@ impl Phone {
                 Some(0) if bytes.len() == 9 => self.heard.handshakes += 1,
                 Some(1) => self.heard.samples += self.reader.push(&bytes[1..]).len(),
                 Some(2) => self.heard.text.push_str(std::str::from_utf8(&bytes[1..])?),
-                Some(4) => self.heard.events.push(serde_json::from_slice(&bytes[1..])?),
+                Some(4) => match serde_json::from_slice(&bytes[1..])? {
+                    note @ (SessionEvent::Created { .. }
+                    | SessionEvent::Transcript { .. }
+                    | SessionEvent::Refreshed { .. }
+                    | SessionEvent::Closing { .. }) => self.heard.notes.push(note),
+                    event => self.heard.events.push(event),
+                },
                 _ => self.heard.other_kinds += 1,
             },
             Message::Close(frame) => self.heard.close = frame.map(|f| f.code.into()),

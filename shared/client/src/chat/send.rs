@@ -12,7 +12,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use audio::opus::{OpusWriter, OpusWriterConfig};
 use domain::frame::{MS_PER_FRAME, SAMPLES_PER_FRAME};
-use domain::session::ControlMessage;
+use domain::session::{ContextOptions, ControlMessage};
 
 use super::receive::Received;
 use super::{ChatOptions, InjectAt, Pace, kind};
@@ -120,9 +120,12 @@ fn ended() -> ClientError {
 fn context(index: usize, item: InjectAt) -> Result<String> {
     let message = ControlMessage::Context {
         text: item.text,
-        id: Some(format!("ctx-{index}")),
-        when: item.when,
-        deadline_ms: item.deadline_ms,
+        how: ContextOptions {
+            id: Some(format!("ctx-{index}")),
+            when: item.when,
+            deadline_ms: item.deadline_ms,
+            ..ContextOptions::default()
+        },
     };
     serde_json::to_string(&message).map_err(|source| ClientError::Shape { path: "context".into(), source })
 }
