@@ -26,19 +26,21 @@ fn may_use(name: &str) -> Vec<&'static str> {
     match name {
         "domain" | "aligner" | "testkit" => vec![],
         "streams" | "audio" | "spoken" | "artifacts" | "weights" | "store" | "bus" => vec!["domain"],
+        "drafting" => vec!["domain", "spoken"],
         "preflight" => vec!["domain", "audio", "streams", "weights"],
         "runlog" => vec!["domain"],
         "chassis" => vec!["domain", "artifacts", "store", "bus"],
         "rest" => vec!["domain", "artifacts", "store", "chassis"],
-        "client" => vec!["domain", "audio", "weights"],
+        "client" => vec!["domain", "audio", "weights", "drafting"],
         "nn" => vec!["weights"],
         "personaplex" => vec!["domain", "streams", "weights", "nn"],
         "trainer" => foundation_and(&["nn", "ranks", "personaplex", "preflight", "runlog"]),
         "inference" => foundation_and(&["nn", "personaplex"]),
         // It is a client of inference, as any other.
         "evaluation" => foundation_and(&["client"]),
-        "gateway" => foundation_and(&["rest", "preflight", "runlog"]),
-        "datagen" | "tts" | "align" | "dataset" => foundation_and(&[]),
+        "gateway" => foundation_and(&["rest", "preflight", "runlog", "drafting"]),
+        "datagen" => foundation_and(&["drafting"]),
+        "tts" | "align" | "dataset" => foundation_and(&[]),
         _ => vec![],
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use domain::pack::PackFaults;
+use drafting::DraftError;
 
 use crate::validate::RecordFault;
 
@@ -41,32 +42,9 @@ pub enum DatagenError {
         /// Those there are.
         known: String,
     },
-    /// A design has no such row.
-    #[error("row {row} is past the end of a design of {rows} rows")]
-    NoRow {
-        /// As asked for.
-        row: u32,
-        /// Rows of the design.
-        rows: usize,
-    },
-    /// A text of the pack refers to something that the row does not have.
-    #[error("template {template:?}: {detail}")]
-    Template {
-        /// The text.
-        template: String,
-        /// What is missing.
-        detail: String,
-    },
-    /// The pack has too few phrases for the turns that it asks for.
-    #[error("the phrases give {turns} turns; the call needs {min} to {max}")]
-    Turns {
-        /// As many as there are.
-        turns: usize,
-        /// Fewest.
-        min: u32,
-        /// Most.
-        max: u32,
-    },
+    /// A dialogue cannot be drafted.
+    #[error(transparent)]
+    Draft(#[from] DraftError),
     /// A record breaks rules.
     #[error("record {id}: {}", listed(.faults))]
     Rejected {

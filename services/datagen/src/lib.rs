@@ -6,18 +6,12 @@
 
 #![forbid(unsafe_code)]
 
-pub mod allocate;
-pub mod brief;
-pub mod claims;
 pub mod error;
-pub mod grammar;
 pub mod handler;
 pub mod packs;
-pub mod rng;
-pub mod sampler;
 pub mod settings;
-pub mod slots;
-pub mod validate;
+
+pub use drafting::{brief, claims, grammar, sampler, validate};
 
 use chassis::{Boot, Service};
 

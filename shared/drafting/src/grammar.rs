@@ -11,7 +11,7 @@ use domain::injection::{Injection, Placement};
 use domain::pack::{AxisValue, DomainPack, Exchange, INJECTION_AXIS, InjectedFact, OUTCOME_AXIS, When};
 
 use crate::brief;
-use crate::error::DatagenError;
+use crate::error::DraftError;
 use crate::rng::Stream;
 use crate::sampler::Design;
 use crate::slots::Filler;
@@ -42,8 +42,8 @@ pub fn generate(
     design: &Design,
     row: u32,
     seed: u64,
-) -> Result<DialogueRecord, DatagenError> {
-    let no_row = || DatagenError::NoRow { row, rows: design.rows() };
+) -> Result<DialogueRecord, DraftError> {
+    let no_row = || DraftError::NoRow { row, rows: design.rows() };
     let levels = design.levels(row).ok_or_else(no_row)?;
     let chosen: BTreeMap<String, String> = design.values(pack, row).ok_or_else(no_row)?;
     let values: Vec<&AxisValue> =
@@ -95,7 +95,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The beats in order, and the names of the facts that the agent lacks at the start.
-    fn plan(&mut self, target: usize) -> Result<(Vec<Beat<'a>>, Vec<&'a str>), DatagenError> {
+    fn plan(&mut self, target: usize) -> Result<(Vec<Beat<'a>>, Vec<&'a str>), DraftError> {
         let grammar = &self.pack.grammar;
         let count = injections_wanted(self.chosen);
         let mut facts: Vec<&InjectedFact> = grammar.facts.iter().filter(|f| self.applies(&f.when)).collect();
@@ -128,7 +128,7 @@ impl<'a> Writer<'a> {
         asked: &[Beat<'a>],
         exchanges: &[Beat<'a>],
         target: usize,
-    ) -> Result<Vec<Beat<'a>>, DatagenError> {
+    ) -> Result<Vec<Beat<'a>>, DraftError> {
         let (min, max) = (self.pack.call.min_turns, self.pack.call.max_turns);
         let fits = target..=usize::try_from(max).unwrap_or(usize::MAX);
         let mut longest = 0;
@@ -148,7 +148,7 @@ impl<'a> Writer<'a> {
                 return Ok(beats);
             }
         }
-        Err(DatagenError::Turns { turns: longest, min, max })
+        Err(DraftError::Turns { turns: longest, min, max })
     }
 
     /// Proactive or reactive for each injection; the share is met on average over many dialogues.
@@ -207,7 +207,7 @@ impl<'a> Writer<'a> {
         turns + 4 - usize::from(!user_last)
     }
 
-    fn perform(&mut self, beats: &[Beat<'a>]) -> Result<(), DatagenError> {
+    fn perform(&mut self, beats: &[Beat<'a>]) -> Result<(), DraftError> {
         use Speaker::{Agent, User};
         let grammar = &self.pack.grammar;
         let mut speaker = self.pack.call.initiator;
@@ -248,7 +248,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds to the last turn when the same speaker goes on.
-    fn say(&mut self, speaker: Speaker, list: &str, variants: &[String]) -> Result<(), DatagenError> {
+    fn say(&mut self, speaker: Speaker, list: &str, variants: &[String]) -> Result<(), DraftError> {
         let text = self.filler.say(list, variants)?;
         match self.turns.last_mut() {
             Some(turn) if turn.speaker == speaker => {
@@ -263,7 +263,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn inject(&mut self, fact: &InjectedFact) -> Result<(), DatagenError> {
+    fn inject(&mut self, fact: &InjectedFact) -> Result<(), DraftError> {
         let text = self.filler.say(&format!("inject {}", fact.id), &fact.inject)?;
         let after_turn = self.turns.last().map_or(0, |turn| turn.index);
         self.injections.push(Injection { after_turn, text, frame_offset: None });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{Datelike, Days, NaiveDate};
 use domain::pack::{AxisValue, Grammar, Piece, SlotKind, pieces};
 
-use crate::error::DatagenError;
+use crate::error::DraftError;
 use crate::rng::Stream;
 
 /// Fills templates for one dialogue: slots keep their value, phrases and variants are dealt without replacement.
@@ -56,8 +56,8 @@ impl<'a> Filler<'a> {
     ///
     /// # Errors
     /// When a slot is not known in this row.
-    pub fn fill(&mut self, template: &str) -> Result<String, DatagenError> {
-        let fault = |detail: String| DatagenError::Template { template: template.to_owned(), detail };
+    pub fn fill(&mut self, template: &str) -> Result<String, DraftError> {
+        let fault = |detail: String| DraftError::Template { template: template.to_owned(), detail };
         let mut text = String::new();
         for piece in pieces(template).map_err(fault)? {
             match piece {
@@ -76,7 +76,7 @@ impl<'a> Filler<'a> {
     ///
     /// # Errors
     /// When a slot is not known in this row.
-    pub fn say(&mut self, list: &str, texts: &[String]) -> Result<String, DatagenError> {
+    pub fn say(&mut self, list: &str, texts: &[String]) -> Result<String, DraftError> {
         let template = self.pick(list, texts);
         Ok(with_capitals(&self.fill(template)?))
     }

@@ -102,8 +102,8 @@ fn the_fact_of_an_injection_is_used_in_an_agent_turn_after_it() {
 fn a_row_past_the_end_and_a_pack_with_too_few_phrases_are_errors() {
     let (_, mut pack) = built_in().swap_remove(0);
     let design = Design::new(&pack, 10, 0);
-    assert!(matches!(generate(&pack, &design, 10, 0), Err(DatagenError::NoRow { row: 10, rows: 10 })));
+    assert!(matches!(generate(&pack, &design, 10, 0), Err(DraftError::NoRow { row: 10, rows: 10 })));
     pack.grammar.exchanges.retain(|e| e.leads);
     let all: Result<Vec<_>, _> = (0..10).map(|row| generate(&pack, &design, row, 0)).collect();
-    assert!(matches!(all, Err(DatagenError::Turns { .. })));
+    assert!(matches!(all, Err(DraftError::Turns { .. })));
 }

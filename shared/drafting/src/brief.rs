@@ -2,7 +2,7 @@
 
 use domain::pack::DomainPack;
 
-use crate::error::DatagenError;
+use crate::error::DraftError;
 use crate::slots::Filler;
 
 /// Between the facts of a line.
@@ -12,7 +12,7 @@ pub const FACT_SEPARATOR: &str = "; ";
 ///
 /// # Errors
 /// When a slot is not known in this row.
-pub fn write(pack: &DomainPack, filler: &mut Filler, unknown: &[&str]) -> Result<String, DatagenError> {
+pub fn write(pack: &DomainPack, filler: &mut Filler, unknown: &[&str]) -> Result<String, DraftError> {
     let grammar = &pack.grammar.brief;
     let mut lines = Vec::new();
     for section in &pack.prompt_sections {
@@ -27,7 +27,7 @@ pub fn write(pack: &DomainPack, filler: &mut Filler, unknown: &[&str]) -> Result
 }
 
 /// The facts of every dialogue and some of the others.
-fn known(pack: &DomainPack, filler: &mut Filler) -> Result<String, DatagenError> {
+fn known(pack: &DomainPack, filler: &mut Filler) -> Result<String, DraftError> {
     let grammar = &pack.grammar.brief;
     let [low, high] = pack.sections.known.facts.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
     let mut extra: Vec<&String> = grammar.known_extra.iter().collect();
@@ -35,7 +35,7 @@ fn known(pack: &DomainPack, filler: &mut Filler) -> Result<String, DatagenError>
     let most = high.saturating_sub(grammar.known.len()).min(extra.len());
     let least = low.saturating_sub(grammar.known.len()).min(most);
     extra.truncate(least + filler.stream().index(most - least + 1));
-    let facts: Result<Vec<String>, DatagenError> =
+    let facts: Result<Vec<String>, DraftError> =
         grammar.known.iter().chain(extra).map(|fact| filler.fill(fact)).collect();
     Ok(facts?.join(FACT_SEPARATOR))
 }
