@@ -1,8 +1,17 @@
-//! Claims: the amounts, percentages, dates, identifiers and numbers that a text states.
+//! Claims: the amounts, percentages, doses, dates, times, identifiers and numbers that a text states.
+//!
+//! What is written and what is spoken is the same claim: `$13,100` and "thirteen thousand one hundred dollars", `March
+//! 14` and "the fourteenth of March", `CP-48213` and "C P four eight two one three".
 
 use std::collections::BTreeSet;
+use std::fmt;
 
-use spoken::{MONTHS, ONES, TENS};
+use spoken::MONTHS;
+
+mod numbers;
+mod reader;
+
+pub use reader::claims;
 
 /// One claim. Values are in hundredths, so that cents compare exactly.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,161 +20,133 @@ pub enum Claim {
     Money(u64),
     /// Hundredths of a percent point.
     Percent(u64),
+    /// Hundredths of a unit of medicine, and the unit.
+    Dose(u64, &'static str),
     /// Month from 1 and day.
     Date(u8, u8),
+    /// Day of a month that is not named.
+    Day(u8),
+    /// Minutes after midnight or noon.
+    Time(u16),
     /// Letters and digits in capitals, e.g. a policy number.
     Identifier(String),
+    /// Digits said one by one.
+    Digits(String),
+    /// Two numbers said together: a year, a time, or dollars and cents.
+    Pair(u64, u64),
     /// Hundredths.
     Number(u64),
 }
 
-impl Claim {
-    /// Whether a text with these claims supports this one: the same value, of the same kind or without a kind.
-    #[must_use]
-    pub fn is_supported_by(&self, known: &BTreeSet<Self>) -> bool {
-        if known.contains(self) {
-            return true;
-        }
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = |v: &u64| match v % 100 {
+            0 => (v / 100).to_string(),
+            rest => format!("{}.{rest:02}", v / 100),
+        };
         match self {
-            Self::Money(value) | Self::Percent(value) => known.contains(&Self::Number(*value)),
-            Self::Number(value) => {
-                known.contains(&Self::Money(*value)) || known.contains(&Self::Percent(*value))
+            Self::Money(v) => write!(f, "${}", plain(v)),
+            Self::Percent(v) => write!(f, "{}%", plain(v)),
+            Self::Dose(v, unit) => write!(f, "{} {unit}", plain(v)),
+            Self::Date(month, day) => {
+                let name = MONTHS.get(usize::from(*month).saturating_sub(1)).copied().unwrap_or("month");
+                write!(f, "{name} {day}")
             }
-            Self::Date(..) | Self::Identifier(_) => false,
+            Self::Day(day) => write!(f, "the {day}th"),
+            Self::Time(minutes) => write!(f, "{}:{:02}", minutes / 60, minutes % 60),
+            Self::Identifier(text) | Self::Digits(text) => write!(f, "{text:?}"),
+            Self::Pair(a, b) => write!(f, "{a} {b}"),
+            Self::Number(v) => f.write_str(&plain(v)),
         }
     }
 }
 
-/// Every claim of a text. Spelled numbers below ten are no claims: they are mostly figures of speech.
-#[must_use]
-pub fn claims(text: &str) -> BTreeSet<Claim> {
-    let tokens: Vec<String> = text
-        .split(|c: char| c.is_whitespace() || matches!(c, ';' | '(' | ')' | '"'))
-        .map(|t| t.trim_matches(|c: char| matches!(c, '.' | ',' | '?' | '!' | ':' | '\'')).to_lowercase())
-        .filter(|t| !t.is_empty())
-        .collect();
-    let mut found = BTreeSet::new();
-    let mut at = 0;
-    while let Some(token) = tokens.get(at) {
-        let next = tokens.get(at + 1).map_or("", String::as_str);
-        let (claim, used) = read(token, next, &tokens[at..]);
-        found.extend(claim);
-        at += used;
+/// Claims that have been made, and what follows from them.
+#[derive(Debug, Clone, Default)]
+pub struct Known(BTreeSet<Claim>);
+
+impl Known {
+    /// What one text holds.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let mut known = Self::default();
+        known.learn(text);
+        known
+    }
+
+    /// Adds what a text holds.
+    pub fn learn(&mut self, text: &str) {
+        for claim in claims(text) {
+            match &claim {
+                Claim::Identifier(text) => self.learn_digits(&digits_of(text)),
+                Claim::Digits(text) => self.learn_digits(text),
+                Claim::Number(v) | Claim::Money(v) if v % 100 == 0 && *v >= 10_000 => {
+                    self.0.insert(Claim::Digits((v / 100).to_string()));
+                }
+                Claim::Date(_, day) => {
+                    self.0.insert(Claim::Day(*day));
+                }
+                Claim::Pair(a, b) => self.0.extend(readings(*a, *b).into_iter().chain(parts(*a, *b))),
+                _ => {}
+            }
+            self.0.insert(claim);
+        }
+    }
+
+    fn learn_digits(&mut self, digits: &str) {
+        if digits.len() >= 3 {
+            self.0.extend(digits.parse::<u64>().ok().and_then(|n| n.checked_mul(100)).map(Claim::Number));
+            self.0.insert(Claim::Digits(digits.to_owned()));
+        }
+    }
+
+    /// Whether what is known holds this claim: the same value, of the same kind or without a kind.
+    #[must_use]
+    pub fn supports(&self, claim: &Claim) -> bool {
+        let has = |claim: Claim| self.0.contains(&claim);
+        if self.0.contains(claim) {
+            return true;
+        }
+        match claim {
+            Claim::Money(v) | Claim::Percent(v) | Claim::Dose(v, _) => has(Claim::Number(*v)),
+            Claim::Number(v) => {
+                let dose = |c: &Claim| matches!(c, Claim::Dose(known, _) if known == v);
+                let hour = u16::try_from(v / 100).unwrap_or(u16::MAX);
+                has(Claim::Money(*v))
+                    || has(Claim::Percent(*v))
+                    || self.0.iter().any(dose)
+                    || (v % 100 == 0 && hour <= 12 && has(Claim::Time(hour % 12 * 60)))
+            }
+            Claim::Pair(a, b) => {
+                readings(*a, *b).iter().any(|c| self.supports(c))
+                    || parts(*a, *b).iter().all(|c| self.supports(c))
+            }
+            Claim::Identifier(text) => {
+                let digits = digits_of(text);
+                digits.len() >= 4 && has(Claim::Digits(digits))
+            }
+            Claim::Date(..) | Claim::Day(_) | Claim::Time(_) | Claim::Digits(_) => false,
+        }
+    }
+}
+
+fn digits_of(text: &str) -> String {
+    text.chars().filter(char::is_ascii_digit).collect()
+}
+
+/// "Twelve fifty" may be 1250, $12.50 or half past twelve.
+fn readings(a: u64, b: u64) -> Vec<Claim> {
+    let mut found = vec![Claim::Number((a * 100 + b) * 100), Claim::Money(a * 100 + b)];
+    if (1..=12).contains(&a) && b < 60 {
+        found.extend(u16::try_from(a % 12 * 60 + b).map(Claim::Time));
     }
     found
 }
 
-/// The claim that starts here, and the number of tokens it takes.
-fn read(token: &str, next: &str, rest: &[String]) -> (Option<Claim>, usize) {
-    if let Some(month) = MONTHS.iter().position(|m| *m == token) {
-        let month = u8::try_from(month + 1).unwrap_or(0);
-        if let Some(day) = next.parse::<u8>().ok().filter(|d| (1..=31).contains(d)) {
-            return (Some(Claim::Date(month, day)), 2);
-        }
-        return (None, 1);
-    }
-    if let Some(value) = token.strip_prefix('$').and_then(hundredths) {
-        return (Some(Claim::Money(value)), 1);
-    }
-    if let Some(value) = token.strip_suffix('%').and_then(hundredths) {
-        return (Some(Claim::Percent(value)), 1);
-    }
-    if let Some(value) = hundredths(token) {
-        return (Some(of_kind(value, next)), 1);
-    }
-    if token.bytes().any(|b| b.is_ascii_digit()) {
-        let letters = token.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_uppercase();
-        return (Some(Claim::Identifier(letters)), 1);
-    }
-    let (value, used) = spelled(rest);
-    if used == 0 {
-        return (None, 1);
-    }
-    let after = rest.get(used).map_or("", String::as_str);
-    ((value >= 10).then(|| of_kind(value * 100, after)), used)
-}
-
-fn of_kind(value: u64, next: &str) -> Claim {
-    match next {
-        "percent" => Claim::Percent(value),
-        "dollar" | "dollars" => Claim::Money(value),
-        _ => Claim::Number(value),
-    }
-}
-
-/// `1,250.5` in hundredths; `None` for anything but digits with separators.
-fn hundredths(text: &str) -> Option<u64> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let whole: u64 = whole.replace(',', "").parse().ok()?;
-    let part: u64 = match part.len() {
-        0 => 0,
-        1 => part.parse::<u64>().ok()? * 10,
-        2 => part.parse().ok()?,
-        _ => return None,
-    };
-    whole.checked_mul(100)?.checked_add(part)
-}
-
-/// Value of a run of number words, and its length; length 0 when there is none.
-fn spelled(tokens: &[String]) -> (u64, usize) {
-    let (mut total, mut group, mut used) = (0u64, 0u64, 0usize);
-    'tokens: for token in tokens {
-        for word in token.split('-') {
-            let place = |words: &[&str]| {
-                let found = words.iter().position(|w| !w.is_empty() && *w == word);
-                found.and_then(|v| u64::try_from(v).ok())
-            };
-            let (small, tens) = (place(&ONES), place(&TENS));
-            match (small, tens, word) {
-                (Some(value), _, _) => group += value,
-                (_, Some(value), _) => group += value * 10,
-                (_, _, "hundred") if used > 0 => group = group.max(1) * 100,
-                (_, _, "thousand") if used > 0 => {
-                    total += group.max(1) * 1000;
-                    group = 0;
-                }
-                _ => break 'tokens,
-            }
-        }
-        used += 1;
-    }
-    (total + group, used)
+/// Or two numbers after all.
+fn parts(a: u64, b: u64) -> [Claim; 2] {
+    [Claim::Number(a * 100), Claim::Number(b * 100)]
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn all(text: &str) -> Vec<Claim> {
-        claims(text).into_iter().collect()
-    }
-
-    #[test]
-    fn amounts_percents_dates_identifiers_and_numbers_are_found() {
-        assert_eq!(
-            all("It is $1,250.50, up 12%, for CP-48213 on March 14, with 90 days."),
-            [
-                Claim::Money(125_050),
-                Claim::Percent(1_200),
-                Claim::Date(3, 14),
-                Claim::Identifier("CP48213".into()),
-                Claim::Number(9_000),
-            ]
-        );
-    }
-
-    #[test]
-    fn spelled_and_written_numbers_are_the_same_claim() {
-        assert_eq!(all("thirteen thousand one hundred dollars"), all("$13,100"));
-        assert_eq!(all("forty-two percent"), all("42%"));
-        assert_eq!(all("One moment, two of us"), []);
-    }
-
-    #[test]
-    fn a_number_supports_an_amount_of_the_same_value_and_nothing_supports_another_date() {
-        let known = claims("premium 1250, renewal on April 2");
-        assert!(Claim::Money(125_000).is_supported_by(&known));
-        assert!(!Claim::Money(125_100).is_supported_by(&known));
-        assert!(!Claim::Date(4, 3).is_supported_by(&known));
-    }
-}
+mod tests;

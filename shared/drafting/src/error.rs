@@ -11,6 +11,19 @@ pub enum DraftError {
         /// Rows of the design.
         rows: usize,
     },
+    /// No order of the levels keeps a constraint of the pack.
+    #[error(
+        "row {row} cannot keep the constraint {constraint}: no other row of its block of {rows} rows can take its \
+         level in exchange; use a larger block, another seed or a weaker constraint"
+    )]
+    Constraint {
+        /// Pointer and text of it.
+        constraint: String,
+        /// The row.
+        row: usize,
+        /// Rows of the block.
+        rows: usize,
+    },
     /// A text of the pack refers to something that the row does not have.
     #[error("template {template:?}: {detail}")]
     Template {

@@ -11,9 +11,11 @@ pub mod brief;
 pub mod claims;
 pub mod error;
 pub mod grammar;
+pub mod prompts;
 pub mod rng;
 pub mod sampler;
 pub mod slots;
+pub mod trial;
 pub mod validate;
 
 pub use error::DraftError;

@@ -8,7 +8,7 @@ use super::*;
 use crate::validate::{faults, placement_of};
 
 fn records(pack: &DomainPack, rows: u32, seed: u64) -> Vec<DialogueRecord> {
-    let design = Design::new(pack, rows, seed);
+    let design = Design::new(pack, rows, seed).expect("has no constraint in the way");
     (0..rows).map(|row| generate(pack, &design, row, seed).expect("generates")).collect()
 }
 
@@ -41,7 +41,7 @@ fn ids_are_unique_and_a_row_is_the_same_wherever_it_is_written() {
         let first = records(&pack, 40, 3);
         let ids: BTreeSet<&str> = first.iter().map(|r| r.id.as_str()).collect();
         assert_eq!(ids.len(), 40);
-        let design = Design::new(&pack, 40, 3);
+        let design = Design::new(&pack, 40, 3).expect("designs");
         for row in [39u32, 0, 17] {
             let again = generate(&pack, &design, row, 3).expect("generates");
             assert_eq!(Some(&again), first.get(usize::try_from(row).expect("is small")));
@@ -82,7 +82,7 @@ fn a_dialogue_with_few_injections_is_about_a_minute_of_speech() {
 
 #[test]
 fn the_fact_of_an_injection_is_used_in_an_agent_turn_after_it() {
-    use crate::claims::claims;
+    use crate::claims::{Known, claims};
     for (id, pack) in built_in() {
         for record in records(&pack, 60, 5) {
             for injection in &record.context_injections {
@@ -91,7 +91,7 @@ fn the_fact_of_an_injection_is_used_in_an_agent_turn_after_it() {
                     .turns
                     .iter()
                     .filter(|t| t.speaker == Speaker::Agent && t.index > injection.after_turn)
-                    .any(|t| brought.iter().all(|c| c.is_supported_by(&claims(&t.text))));
+                    .any(|t| brought.iter().all(|c| Known::of(&t.text).supports(c)));
                 assert!(used && !brought.is_empty(), "{id} {} {injection:?}", record.id);
             }
         }
@@ -101,7 +101,7 @@ fn the_fact_of_an_injection_is_used_in_an_agent_turn_after_it() {
 #[test]
 fn a_row_past_the_end_and_a_pack_with_too_few_phrases_are_errors() {
     let (_, mut pack) = built_in().swap_remove(0);
-    let design = Design::new(&pack, 10, 0);
+    let design = Design::new(&pack, 10, 0).expect("designs");
     assert!(matches!(generate(&pack, &design, 10, 0), Err(DraftError::NoRow { row: 10, rows: 10 })));
     pack.grammar.exchanges.retain(|e| e.leads);
     let all: Result<Vec<_>, _> = (0..10).map(|row| generate(&pack, &design, row, 0)).collect();
