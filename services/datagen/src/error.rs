@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use domain::pack::PackFaults;
 use drafting::DraftError;
-
-use crate::validate::RecordFault;
+use drafting::trial::TrialError;
 
 /// Why dialogues cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -45,16 +44,12 @@ pub enum DatagenError {
     /// A dialogue cannot be drafted.
     #[error(transparent)]
     Draft(#[from] DraftError),
-    /// A record breaks rules.
-    #[error("record {id}: {}", listed(.faults))]
-    Rejected {
-        /// Its id.
-        id: String,
-        /// All rules it breaks.
-        faults: Vec<RecordFault>,
+    /// A pack cannot be spoken.
+    #[error("{path}: {error}")]
+    Trial {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        error: TrialError,
     },
-}
-
-fn listed(faults: &[RecordFault]) -> String {
-    faults.iter().map(|f| format!("{} {}", f.code, f.detail)).collect::<Vec<_>>().join("; ")
 }

@@ -2,7 +2,8 @@
 //!
 //! A generate job names a dataset and a range of its design rows. The design, and from it every dialogue, follow from
 //! the pack and the dataset's specification alone: any worker can take any shard, and a second attempt writes the same.
-//! Records that break a rule never reach the database. This service knows no audio and calls no other service.
+//! Records that break a rule are kept as invalid, with every rule they break: people see and repair them, and they are
+//! never rendered. This service knows no audio.
 
 #![forbid(unsafe_code)]
 

@@ -30,8 +30,14 @@ impl World {
         let db = TestDb::new().await?;
         let store = Store::from_pool(db.pool().await?);
         let dataset = DatasetId::generate();
-        let spec =
-            DatasetSpec { domain: domain.into(), dialogues: 10, seed: 42, shard_size: 4, eval_fraction: 0.2 };
+        let spec = DatasetSpec {
+            domain: domain.into(),
+            dialogues: 10,
+            seed: 42,
+            shard_size: 4,
+            eval_fraction: 0.2,
+            ..DatasetSpec::default()
+        };
         let mut tx = store.begin().await?;
         datasets::insert(&mut tx, dataset, "calls", &spec).await?;
         tx.commit().await?;
@@ -71,7 +77,7 @@ async fn shards_leave_valid_dialogues_of_one_design() -> anyhow::Result<()> {
         assert_eq!((progress.done, progress.unit.as_str()), (u64::from(rows.to - rows.from), "dialogues"));
     }
     let packs = Packs::open(Path::new(""))?;
-    let pack = packs.get("insurance_brokerage")?;
+    let pack = packs.get("insurance_brokerage", None)?;
     let stored = dialogues::of_dataset(&world.store, world.dataset, None).await?;
     assert_eq!(stored.iter().map(|d| d.row).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
     for dialogue in &stored {

@@ -10,6 +10,7 @@ pub mod comparisons;
 pub mod completion;
 pub mod datasets;
 pub mod dialogues;
+pub mod domains;
 mod error;
 pub mod evaluations;
 pub mod events;

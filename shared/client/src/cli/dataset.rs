@@ -102,7 +102,7 @@ pub(crate) async fn run(command: DatasetCommand, context: &Context) -> Result<()
     let client = context.client()?;
     let (view, wait) = match command {
         DatasetCommand::Create { name, domain, dialogues, seed, shard_size, eval_fraction, wait } => {
-            let spec = DatasetSpec { domain, dialogues, seed, shard_size, eval_fraction };
+            let spec = DatasetSpec { domain, dialogues, seed, shard_size, eval_fraction, ..DatasetSpec::default() };
             (client.create_dataset(&name, &spec).await?, wait)
         }
         DatasetCommand::Import(args) => return import(args, context).await,
