@@ -235,6 +235,7 @@ impl ImportDataset {
             seed: self.seed,
             shard_size: 1,
             eval_fraction,
+            ..DatasetSpec::default()
         };
         let import = ImportSpec {
             source,
@@ -291,6 +292,7 @@ pub(super) async fn import_dataset(
             summary: None,
             created_at: store::transaction_time(tx).await?,
             published_at: None,
+            released_at: None,
             job_id: Some(job.id),
         };
         Ok(Created { location: format!("/v1/datasets/{id}"), view })
