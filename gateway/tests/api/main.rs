@@ -13,6 +13,7 @@ mod models;
 mod outage;
 mod problems;
 mod resources;
+mod review;
 mod runs;
 mod support;
 mod voices;

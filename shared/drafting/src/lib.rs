@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocate;
+pub mod bootstrap;
 pub mod brief;
 pub mod claims;
 pub mod error;

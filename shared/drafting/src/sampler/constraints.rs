@@ -8,7 +8,7 @@ use crate::error::DraftError;
 /// Random rows tried before every row of the block is looked at.
 const RANDOM_TRIES: usize = 32;
 /// Passes over the block: what was stuck may find a partner once other rows have moved.
-const PASSES: usize = 4;
+const PASSES: usize = 8;
 
 /// A constraint as positions: axis and its forbidden levels.
 struct Rule {
@@ -30,28 +30,34 @@ impl Block<'_> {
         let mut stream = self.stream("repair", "rows");
         let first = self.columns.first().map_or(0, |column| column.len() - self.rows);
         let mut repairs = 0;
+        let mut stuck = None;
         for pass in 0..PASSES {
-            let mut stuck = None;
+            let before = repairs;
+            stuck = None;
             for row in first..first + self.rows {
                 while let Some(rule) = rules.iter().find(|rule| self.breaks(rule, row)) {
                     let random = (0..RANDOM_TRIES).map(|_| first + stream.index(self.rows));
                     let others: Vec<usize> = random.chain(first..first + self.rows).collect();
-                    if !self.exchange_for(&rules, rule, row, &others) && !self.trade_for(&rules, rule, row) {
+                    // At last a level may get a row more than its share; the next block makes up for it.
+                    let slack = usize::from(pass + 1 == PASSES);
+                    if !self.exchange_for(&rules, rule, row, &others)
+                        && !self.trade_for(&rules, rule, row, slack)
+                    {
                         stuck = Some((row, rule.text.clone()));
                         break;
                     }
                     repairs += 1;
                 }
             }
-            match stuck {
-                None => return Ok(repairs),
-                Some((row, constraint)) if pass + 1 == PASSES => {
-                    return Err(DraftError::Constraint { constraint, row, rows: self.rows });
-                }
-                Some(_) => {}
+            // An exchange may leave its partner with another rule to break: only a pass that changes nothing ends this.
+            if stuck.is_none() && repairs == before {
+                return Ok(repairs);
             }
         }
-        Ok(repairs)
+        match stuck {
+            Some((row, constraint)) => Err(DraftError::Constraint { constraint, row, rows: self.rows }),
+            None => Ok(repairs),
+        }
     }
 
     fn rule(&self, number: usize, when: &When) -> Rule {
@@ -91,15 +97,17 @@ impl Block<'_> {
     }
 
     /// In a block too small to exchange within, takes a level that has as good a claim to the row: among levels without
-    /// weights, one that has one row less so far.
-    fn trade_for(&mut self, rules: &[Rule], rule: &Rule, row: usize) -> bool {
+    /// weights, one that has one row less so far, or with `slack` one that has as many.
+    fn trade_for(&mut self, rules: &[Rule], rule: &Rule, row: usize, slack: usize) -> bool {
         for axis in self.free_axes(rule).into_iter().filter(|axis| !self.pack.axes[*axis].is_weighted()) {
             let mut counts = vec![0usize; self.pack.axes[axis].values.len()];
             for level in &self.columns[axis] {
                 counts[*level] += 1;
             }
             let (now, before) = (self.columns[axis][row], self.broken(rules, row));
-            for level in (0..counts.len()).filter(|level| counts[*level] + 1 == counts[now]) {
+            for level in
+                (0..counts.len()).filter(|level| *level != now && counts[*level] + 1 <= counts[now] + slack)
+            {
                 self.columns[axis][row] = level;
                 if self.broken(rules, row) < before {
                     return true;

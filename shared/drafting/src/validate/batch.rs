@@ -127,7 +127,7 @@ pub fn warnings(pack: &DomainPack, records: &[DialogueRecord]) -> Vec<RecordFaul
         *names.entry(name).or_default() += 1;
     }
     for (name, count) in names {
-        if records.len() >= MIN_RECORDS && count as f64 > (NAME_SHARE * records.len() as f64).max(2.0) {
+        if records.len() >= MIN_RECORDS && count as f64 > (NAME_SHARE * records.len() as f64).max(3.0) {
             let detail = format!("{count} of {} records have a client of the name {name:?}", records.len());
             found.push(RecordFault { code: FaultCode::V11, detail });
         }

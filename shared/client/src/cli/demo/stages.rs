@@ -54,8 +54,9 @@ impl Demo<'_> {
             dialogues: self.args.dialogues,
             seed: 0,
             shard_size: 4,
-            eval_fraction: 0.2, ..DatasetSpec::default()
-};
+            eval_fraction: 0.2,
+            ..DatasetSpec::default()
+        };
         let dataset = self.client.create_dataset(&format!("demo-{}", self.stamp), &spec).await?;
         self.say(&format!("      {} ({} dialogues of {})", dataset.id, spec.dialogues, spec.domain));
         let dataset = progress::dataset(self.context, &dataset, &self.wait()).await?;
