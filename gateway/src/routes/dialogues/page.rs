@@ -74,11 +74,13 @@ fn lines<'a>(dialogue: &'a Dialogue) -> Vec<Line<'a>> {
     let line = |turn: &'a Turn| {
         let about = format!("turn {} ", turn.index);
         let faults = dialogue.faults.iter().filter(|f| f.detail.starts_with(&about));
+        let mut codes: Vec<&str> = faults.map(|f| f.code.as_str()).collect();
+        codes.dedup();
         Line {
             index: turn.index,
             side: if turn.speaker == Speaker::Agent { "agent" } else { "user" },
             text: &turn.text,
-            faults: faults.map(|f| f.code.as_str()).collect(),
+            faults: codes,
             injections: notes(turn.index).collect(),
         }
     };

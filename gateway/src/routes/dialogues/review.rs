@@ -2,6 +2,7 @@
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, patch, post};
+use chrono::SubsecRound;
 use domain::dialogue::{DialogueRecord, Review, Speaker, Turn};
 use domain::injection::Injection;
 use domain::run::FieldFault;
@@ -194,7 +195,8 @@ pub(super) async fn review_dialogue(
     if decision == Decision::Reject && reason.is_none() {
         return Err(Problem::field("/reason", "a rejection needs a reason"));
     }
-    let review = Review { by: key_name(&state, &caller).await?, reason, at: chrono::Utc::now() };
+    let review =
+        Review { by: key_name(&state, &caller).await?, reason, at: chrono::Utc::now().trunc_subsecs(0) };
     let mut tx = state.store.begin().await?;
     let changed = review::decide(&mut tx, id.0, revision, decision == Decision::Approve, &review).await?;
     store::commit(tx).await?;

@@ -131,7 +131,7 @@ fn odd_texts_do_no_harm() {
 proptest! {
     /// The words of the one normaliser that speech is made with.
     #[test]
-    fn money_percents_days_and_numbers_survive_being_spoken(cents in 100u64..2_000_000_00, percent in 1u64..100, month in 0usize..12, day in 1u8..29, count in 10u64..5_000) {
+    fn money_percents_days_and_numbers_survive_being_spoken(cents in 100u64..200_000_000, percent in 1u64..100, month in 0usize..12, day in 1u8..29, count in 10u64..5_000) {
         let group = |n: u64| {
             let digits = n.to_string();
             let cut: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|c| std::str::from_utf8(c).unwrap_or("")).collect();

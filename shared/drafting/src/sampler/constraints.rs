@@ -106,7 +106,7 @@ impl Block<'_> {
             }
             let (now, before) = (self.columns[axis][row], self.broken(rules, row));
             for level in
-                (0..counts.len()).filter(|level| *level != now && counts[*level] + 1 <= counts[now] + slack)
+                (0..counts.len()).filter(|level| *level != now && counts[*level] < counts[now] + slack)
             {
                 self.columns[axis][row] = level;
                 if self.broken(rules, row) < before {

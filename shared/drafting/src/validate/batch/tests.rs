@@ -91,3 +91,20 @@ fn signatures_of_records_that_are_alike_have_many_hashes_in_common_and_others_fe
         );
     }
 }
+
+#[test]
+fn a_thousand_dialogues_of_one_design_keep_every_rule_none_is_told_twice_and_the_batch_meets_its_targets() {
+    for (id, pack) in built_in() {
+        let design = Design::new(&pack, 1_000, 11).expect("designs");
+        let mut accepted = Likeness::default();
+        let mut records = Vec::new();
+        for row in 0..1_000 {
+            let record = generate(&pack, &design, row, 11).expect("generates");
+            assert_eq!(crate::validate::faults(&pack, &record), [], "{id} {row}");
+            assert_eq!(accepted.fault(&record), None, "{id} {row}");
+            accepted.add(&record);
+            records.push(record);
+        }
+        assert_eq!(warnings(&pack, &records), [], "{id}");
+    }
+}
