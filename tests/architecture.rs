@@ -24,14 +24,14 @@ const MAX_CRATE_LINES: usize = 6000;
 fn may_use(name: &str) -> Vec<&'static str> {
     let foundation_and = |more: &[&'static str]| [&FOUNDATION[..], more].concat();
     match name {
-        "domain" | "aligner" | "testkit" => vec![],
+        "domain" | "aligner" | "testkit" | "llm" => vec![],
         "streams" | "audio" | "spoken" | "artifacts" | "weights" | "store" | "bus" => vec!["domain"],
         "drafting" => vec!["domain", "spoken"],
         "preflight" => vec!["domain", "audio", "streams", "weights"],
         "runlog" => vec!["domain"],
         "chassis" => vec!["domain", "artifacts", "store", "bus"],
         "rest" => vec!["domain", "artifacts", "store", "chassis"],
-        "client" => vec!["domain", "audio", "weights", "drafting"],
+        "client" => vec!["domain", "audio", "weights", "drafting", "llm"],
         "nn" => vec!["weights"],
         "personaplex" => vec!["domain", "streams", "weights", "nn"],
         "trainer" => foundation_and(&["nn", "ranks", "personaplex", "preflight", "runlog"]),
@@ -39,7 +39,7 @@ fn may_use(name: &str) -> Vec<&'static str> {
         // It is a client of inference, as any other.
         "evaluation" => foundation_and(&["client"]),
         "gateway" => foundation_and(&["rest", "preflight", "runlog", "drafting"]),
-        "datagen" => foundation_and(&["drafting"]),
+        "datagen" => foundation_and(&["drafting", "llm"]),
         "tts" | "align" | "dataset" => foundation_and(&[]),
         _ => vec![],
     }
