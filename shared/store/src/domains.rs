@@ -70,6 +70,12 @@ pub async fn insert(tx: &mut Tx, pack: &DomainPack, created_by: &str) -> Result<
     Ok(())
 }
 
+/// Whether a domain may have this id; others are not asked for (a NUL is none that the database takes).
+fn is_id(id: &str) -> bool {
+    (1..=64).contains(&id.len())
+        && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
 fn number(version: u32) -> i32 {
     i32::try_from(version).unwrap_or(i32::MAX)
 }
@@ -79,6 +85,9 @@ fn number(version: u32) -> i32 {
 /// # Errors
 /// When the database is unreachable.
 pub async fn find(store: &Store, id: &str, version: Option<u32>) -> Result<Option<Domain>> {
+    if !is_id(id) {
+        return Ok(None);
+    }
     let row: Option<Row> = sqlx::query_as(
         "SELECT pack, state, created_by, created_at FROM domains WHERE id = $1 \
          AND (version = $2 OR ($2 IS NULL AND state = 'active'))",
@@ -107,6 +116,9 @@ pub async fn all(store: &Store) -> Result<Vec<Domain>> {
 /// # Errors
 /// `NotFound`.
 pub async fn activate(tx: &mut Tx, id: &str, version: u32) -> Result<()> {
+    if !is_id(id) {
+        return Err(StoreError::not_found("domain", format!("{id:?}")));
+    }
     sqlx::query("UPDATE domains SET state = 'retired' WHERE id = $1 AND state = 'active' AND version <> $2")
         .bind(id)
         .bind(number(version))
@@ -128,6 +140,9 @@ pub async fn activate(tx: &mut Tx, id: &str, version: u32) -> Result<()> {
 /// # Errors
 /// When the database is unreachable.
 pub async fn retire(tx: &mut Tx, id: &str) -> Result<bool> {
+    if !is_id(id) {
+        return Ok(false);
+    }
     let done =
         sqlx::query("UPDATE domains SET state = 'retired' WHERE id = $1").bind(id).execute(&mut **tx).await?;
     Ok(done.rows_affected() > 0)
