@@ -1,15 +1,14 @@
 //! `ppx domain`
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+mod new;
 
-use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde_json::json;
 
 use client::{ClientError, Result};
 use domain::pack::DomainPack;
-use drafting::bootstrap;
 
 use super::Context;
 
@@ -59,28 +58,7 @@ pub(crate) enum DomainCommand {
         row: u32,
     },
     /// Draft a pack with a writing model, for a person to review; nothing is activated.
-    New(NewArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct NewArgs {
-    /// What the calls are about, in a sentence or two.
-    description: String,
-    /// Id of the new domain.
-    #[arg(long)]
-    id: String,
-    /// Command that asks the model: it gets the prompt on stdin and prints the answer.
-    #[arg(long, value_name = "COMMAND")]
-    with: String,
-    /// Answers that are asked for before giving up.
-    #[arg(long, default_value_t = 3)]
-    rounds: u32,
-    /// Write the draft here; must not exist.
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
-    /// Store it on the server too, as a draft.
-    #[arg(long)]
-    add: bool,
+    New(Box<new::NewArgs>),
 }
 
 pub(crate) async fn run(command: DomainCommand, context: &Context) -> Result<()> {
@@ -114,7 +92,7 @@ pub(crate) async fn run(command: DomainCommand, context: &Context) -> Result<()>
                 json!({ "domain": id, "version": version, "dialogues": dialogues, "seed": seed, "row": row });
             context.out.line(&format!("{:#}", context.client()?.preview_domain(&body).await?));
         }
-        DomainCommand::New(args) => new(args, context).await?,
+        DomainCommand::New(args) => new::draft(*args, context).await?,
     }
     Ok(())
 }
@@ -138,59 +116,4 @@ fn read(path: &Path) -> Result<DomainPack> {
     let pack = DomainPack::from_bytes(&bytes).map_err(|faults| wrong(&faults))?;
     drafting::trial::try_out(&pack).map_err(|error| wrong(&error))?;
     Ok(pack)
-}
-
-async fn new(args: NewArgs, context: &Context) -> Result<()> {
-    if args.out.exists() {
-        return Err(ClientError::Usage(format!("{} exists already", args.out.display())));
-    }
-    let mut prompt =
-        format!("{}\n{}\n", bootstrap::system(), bootstrap::request(&args.id, &args.description));
-    for round in 1..=args.rounds {
-        context.out.note(&format!("round {round} of {}: asking the model", args.rounds));
-        let answer = ask(&args.with, &prompt)?;
-        match bootstrap::read(&args.id, &answer) {
-            Ok(pack) => return keep(&pack, &args, context).await,
-            Err(faults) => {
-                let told = bootstrap::repair(&faults);
-                context.out.note(&told);
-                prompt.push_str(&format!("\nYour last answer:\n{answer}\n\n{told}\n"));
-            }
-        }
-    }
-    Err(ClientError::Usage(format!("the model gave no valid pack in {} rounds", args.rounds)))
-}
-
-async fn keep(pack: &DomainPack, args: &NewArgs, context: &Context) -> Result<()> {
-    let text = serde_json::to_string_pretty(pack).unwrap_or_default();
-    let mut file = std::fs::File::create_new(&args.out).map_err(file_error(&args.out))?;
-    file.write_all(text.as_bytes()).map_err(file_error(&args.out))?;
-    if args.add {
-        context.out.show(&context.client()?.add_domain(pack).await?);
-    }
-    let shown: Value = json!({ "id": pack.id, "version": pack.version, "state": "draft", "file": args.out });
-    context.out.show(&shown);
-    context.out.note("A person has to read it; then: ppx domain add FILE, ppx domain activate ID@VERSION");
-    Ok(())
-}
-
-/// The answer of the command on its standard output.
-fn ask(command: &str, prompt: &str) -> Result<String> {
-    let failed = |detail: String| ClientError::Usage(format!("{command:?}: {detail}"));
-    let mut child = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| failed(e.to_string()))?;
-    let mut stdin = child.stdin.take().ok_or_else(|| failed("has no standard input".into()))?;
-    let text = prompt.to_owned();
-    // Beside the reading below: a command may answer before it has read everything.
-    let feeding = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
-    let output = child.wait_with_output().map_err(|e| failed(e.to_string()))?;
-    let _ = feeding.join();
-    if !output.status.success() {
-        return Err(failed(format!("ended with {}", output.status)));
-    }
-    String::from_utf8(output.stdout).map_err(|_| failed("its answer is not UTF-8".into()))
 }
