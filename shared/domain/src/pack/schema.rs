@@ -14,6 +14,8 @@ pub(super) fn json_schema() -> Value {
     for (name, schema) in parts {
         definitions.insert(name, adapted(serde_json::to_value(schema).unwrap_or_default()));
     }
+    // Whole numbers may stand without quotes (`injection_count`).
+    definitions["AxisValue"]["properties"]["id"]["type"] = json!(["string", "integer"]);
     let mut root = adapted(serde_json::to_value(DomainPack::schema()).unwrap_or_default());
     root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     root["title"] = json!("Domain pack");

@@ -101,3 +101,22 @@ fn lone_surrogates_are_refused() {
     let text = PHARMA.replacen("\"Pharmacy adherence calls\"", r#""\ud800""#, 1);
     assert!(DomainPack::from_yaml(&text).is_err());
 }
+
+#[test]
+fn the_schema_names_every_key_refers_to_what_it_holds_and_allows_numbers_as_ids_of_levels() {
+    let schema = DomainPack::json_schema();
+    let (_, pack) = built_in().swap_remove(0);
+    let keys = serde_json::to_value(&pack).expect("is JSON");
+    for key in keys.as_object().expect("is a mapping").keys() {
+        assert!(schema["properties"][key].is_object(), "{key}");
+    }
+    let text = schema.to_string();
+    for reference in text.split("\"#/$defs/").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(schema["$defs"][reference].is_object(), "{reference}");
+    }
+    assert!(!text.contains("#/components/"));
+    assert_eq!(
+        schema["$defs"]["AxisValue"]["properties"]["id"]["type"],
+        serde_json::json!(["string", "integer"])
+    );
+}
