@@ -18,18 +18,26 @@ use crate::grammar::generate;
 use crate::packs::Packs;
 use crate::sampler::Design;
 use crate::validate;
+use crate::write::Writer;
 
 /// Writes the dialogues of a shard; nothing is stored before all of them are written.
 #[derive(Debug, Clone)]
 pub struct GenerateHandler {
     packs: Arc<Packs>,
+    writer: Option<Writer>,
 }
 
 impl GenerateHandler {
     /// Writes from these packs, and from those that people added.
     #[must_use]
     pub fn new(packs: Packs) -> Self {
-        Self { packs: Arc::new(packs) }
+        Self { packs: Arc::new(packs), writer: None }
+    }
+
+    /// Writes with a model instead of the phrases of the pack.
+    #[must_use]
+    pub fn with_writer(self, writer: Option<Writer>) -> Self {
+        Self { writer, ..self }
     }
 
     async fn design(&self, ctx: &JobContext, spec: &DatasetSpec) -> Result<(DomainPack, Design), JobError> {
@@ -60,6 +68,10 @@ impl GenerateHandler {
         }
         let (pack, design) = self.design(ctx, &spec).await?;
         let mut taken = taken_over(ctx, &spec, rows).await?;
+        if let Some(writer) = &self.writer {
+            let written = writer.rows(ctx, (&pack, &design), dataset_id, rows, &taken).await?;
+            taken.extend(written);
+        }
         let mut shard = Shard { ctx, dataset_id, rows, accepted: Likeness::default(), written: Vec::new() };
         let total = u64::from(rows.to - rows.from);
         for (done, row) in (1..).zip(rows.rows()) {
@@ -70,7 +82,9 @@ impl GenerateHandler {
             };
             let faults = validate::faults(&pack, &record);
             shard.add(row, record, faults, attempts).await?;
-            ctx.progress(done, total, "dialogues").await?;
+            if self.writer.is_none() || done == total {
+                ctx.progress(done, total, "dialogues").await?;
+            }
         }
         report(&pack, &shard.written);
         Ok(Completion::Generated { dataset: dataset_id, dialogues: shard.written })

@@ -11,6 +11,7 @@ pub mod error;
 pub mod handler;
 pub mod packs;
 pub mod settings;
+pub mod write;
 
 pub use drafting::{brief, claims, grammar, sampler, validate};
 
@@ -19,6 +20,7 @@ use chassis::{Boot, Service};
 use crate::handler::GenerateHandler;
 use crate::packs::Packs;
 use crate::settings::DatagenSettings;
+use crate::write::Writer;
 
 /// Builds the service from its settings.
 ///
@@ -26,6 +28,10 @@ use crate::settings::DatagenSettings;
 /// When the settings or a domain pack are wrong.
 pub async fn build(boot: Boot) -> anyhow::Result<Service> {
     let settings: DatagenSettings = boot.settings.section("datagen")?;
+    let writer = match settings.writer {
+        offline if offline.model.is_empty() => None,
+        with_model => Some(Writer::new(with_model, &chrono::Utc::now().date_naive().to_string())?),
+    };
     let packs = tokio::task::spawn_blocking(move || Packs::open(&settings.domains_dir)).await??;
-    Ok(Service::new().handle(GenerateHandler::new(packs)))
+    Ok(Service::new().handle(GenerateHandler::new(packs).with_writer(writer)))
 }

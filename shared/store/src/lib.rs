@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api_keys;
+pub mod calls;
 pub mod comparisons;
 pub mod completion;
 pub mod datasets;
