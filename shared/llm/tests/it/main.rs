@@ -1,5 +1,5 @@
 //! Clients against a local server that speaks the vendors' formats and misbehaves in every way they can.
-#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
+#![expect(clippy::expect_used, reason = "tests")]
 
 mod batches;
 mod calls;
