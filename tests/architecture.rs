@@ -24,21 +24,24 @@ const MAX_CRATE_LINES: usize = 6000;
 fn may_use(name: &str) -> Vec<&'static str> {
     let foundation_and = |more: &[&'static str]| [&FOUNDATION[..], more].concat();
     match name {
-        "domain" | "aligner" | "testkit" => vec![],
+        "domain" | "aligner" | "testkit" | "llm" => vec![],
         "streams" | "audio" | "spoken" | "artifacts" | "weights" | "store" | "bus" => vec!["domain"],
+        "drafting" => vec!["domain", "spoken"],
         "preflight" => vec!["domain", "audio", "streams", "weights"],
         "runlog" | "puppeteer" => vec!["domain"],
         "chassis" => vec!["domain", "artifacts", "store", "bus"],
         "rest" => vec!["domain", "artifacts", "store", "chassis"],
-        "client" => vec!["domain", "audio", "weights"],
+        "library" => vec!["domain", "drafting", "puppeteer", "rest", "store"],
+        "client" => vec!["domain", "audio", "weights", "drafting", "llm"],
         "nn" => vec!["weights"],
         "personaplex" => vec!["domain", "streams", "weights", "nn"],
         "trainer" => foundation_and(&["nn", "ranks", "personaplex", "preflight", "runlog"]),
         "inference" => foundation_and(&["nn", "personaplex", "puppeteer"]),
         // It is a client of inference, as any other.
         "evaluation" => foundation_and(&["client"]),
-        "gateway" => foundation_and(&["rest", "preflight", "puppeteer", "runlog"]),
-        "datagen" | "tts" | "align" | "dataset" => foundation_and(&[]),
+        "gateway" => foundation_and(&["rest", "library", "preflight", "runlog", "drafting"]),
+        "datagen" => foundation_and(&["drafting", "llm"]),
+        "tts" | "align" | "dataset" => foundation_and(&[]),
         _ => vec![],
     }
 }

@@ -61,6 +61,7 @@ impl App {
         let server = HttpServer::new(move || {
             actix_web::App::new()
                 .app_data(shared.clone())
+                .app_data(shared.library.clone())
                 .app_data(api.clone())
                 .wrap(from_fn(guard::guard))
                 .wrap(from_fn(edge::pass))
@@ -121,7 +122,10 @@ fn state(boot: &Boot) -> anyhow::Result<State> {
         http: reqwest::Client::new(),
         keyring: Keyring::new(boot.store.clone(), auth.max_failures_per_minute),
         sessions: settings.section("sessions")?,
-        puppeteer: settings.section("puppeteer")?,
+        library: library::Shared::new(library::State {
+            store: boot.store.clone(),
+            puppeteer: settings.section("puppeteer")?,
+        }),
         max_attempts: settings.section::<Jobs>("jobs")?.max_attempts,
         import_dir: settings.section::<ArtifactsSettings>("artifacts")?.import_dir,
         internal_token: settings.section::<Internal>("internal")?.token,

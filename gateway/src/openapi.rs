@@ -98,7 +98,8 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
             Some(parameters) => parameters.push(reference),
             None => operation["parameters"] = json!([reference]),
         }
-        operation["responses"]["201"]["headers"] = json!({
+        let success = if operation["responses"].get("201").is_some() { "201" } else { "200" };
+        operation["responses"][success]["headers"] = json!({
             "Location": { "description": "Path of what was made.", "schema": { "type": "string" } },
             "Idempotent-Replayed": {
                 "description": "`true` when this is the answer of an earlier request.",
@@ -120,10 +121,19 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     {
         problems.push("409");
     }
+    if path.ends_with("/release")
+        || path.ends_with("/design")
+        || method == "delete" && path.contains("/domains/")
+    {
+        problems.push("409");
+    }
+    if method == "patch" || path.ends_with("/review") && has_body {
+        problems.extend(["412", "428"]);
+    }
     if has_body {
         problems.extend(["413", "415", "422"]);
     }
-    if path != "/health/live" && path != "/openapi.json" {
+    if !["/health/live", "/openapi.json", "/review", "/v1/domain-schema"].contains(&path) {
         problems.push("503");
     }
     problems.sort_unstable();
@@ -141,6 +151,7 @@ fn responses() -> Value {
         ("403", "The API key does not have the scope, or the origin is not allowed.", None),
         ("404", "There is no such resource.", None),
         ("409", "The name is in use, or the state of a resource does not allow this.", None),
+        ("412", "The resource was changed since `If-Match` was read.", None),
         ("413", "The body is larger than 1 MiB (128 MiB for an uploaded voice, 2 GiB for an archive).", None),
         ("414", "The request target is longer than 8 KiB (64 KiB on `/api/chat`).", None),
         (
@@ -149,6 +160,7 @@ fn responses() -> Value {
             None,
         ),
         ("422", "The content is invalid: `errors[]` names each field.", None),
+        ("428", "`If-Match` is missing.", None),
         ("429", "Too many wrong keys from this address.", Some(("Retry-After", "Seconds to wait."))),
         ("500", "A failure of the server; `instance` names it in the logs.", None),
         (

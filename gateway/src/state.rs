@@ -9,7 +9,6 @@ use bus::Bus;
 use chassis::CancellationToken;
 use chassis::secrecy::SecretString;
 use chassis::settings::Sessions;
-use puppeteer::PuppeteerSettings;
 use store::Store;
 
 use crate::auth::keyring::Keyring;
@@ -29,8 +28,8 @@ pub struct State {
     pub auth: AuthSettings,
     /// `[sessions]`
     pub sessions: Sessions,
-    /// `[puppeteer]`
-    pub puppeteer: PuppeteerSettings,
+    /// What the routes of the library use.
+    pub library: library::Shared,
     /// Tries of a job (`[jobs]`).
     pub max_attempts: i32,
     /// Folder from which models may be registered.

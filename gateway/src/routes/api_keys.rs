@@ -12,9 +12,9 @@ use store::api_keys::ApiKey;
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use super::names;
 use crate::auth::{Scope, key};
 use crate::state::Shared;
+use rest::names;
 
 /// Registers the operations.
 pub fn register(config: &mut ServiceConfig) {

@@ -5,6 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, get, post};
 use chrono::{DateTime, Utc};
 use domain::job::{JobKind, JobSpec, JobState};
 use domain::{ComparisonId, ErrorCode, EvaluationId, JobId};
+use rest::names;
 use rest::once::Created;
 use rest::{Asked, Id, List, PageQuery, Posted, Problem, Trace};
 use serde::{Deserialize, Serialize};
@@ -13,12 +14,8 @@ use store::{StoreError, Tx, jobs};
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use super::{names, new_job};
+use super::new_job;
 use crate::state::{Shared, State};
-
-/// The report is a page of its own: it may have styles and pictures, never scripts.
-pub(super) const REPORT_CSP: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'none'";
 
 /// Registers the operations.
 pub fn register(config: &mut ServiceConfig) {
@@ -203,6 +200,6 @@ async fn get_comparison_report_html(state: Shared, id: Id<ComparisonId>) -> Resu
     let bytes = report(&state, id.0, |c| c.report_html).await?;
     Ok(HttpResponse::Ok()
         .content_type("text/html; charset=utf-8")
-        .insert_header((header::CONTENT_SECURITY_POLICY, REPORT_CSP))
+        .insert_header((header::CONTENT_SECURITY_POLICY, rest::REPORT_CSP))
         .body(bytes))
 }

@@ -1,7 +1,9 @@
 //! Datasets: asked for here, built or imported by jobs.
 
+mod design;
 mod export;
 mod import;
+mod release;
 mod report;
 
 use std::str::FromStr;
@@ -25,8 +27,8 @@ use store::{StoreError, Tx};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use super::names;
 use crate::state::{Shared, State};
+use rest::names;
 
 /// Jobs of one dataset are written in one transaction; more shards than this would hold it too long.
 const MAX_SHARDS: u32 = 1_250;
@@ -41,7 +43,9 @@ pub fn register(config: &mut ServiceConfig) {
         .service(get_dataset)
         .service(get_dataset_files)
         .service(export::export_dataset)
-        .service(report::get_dataset_report);
+        .service(report::get_dataset_report)
+        .service(design::get_dataset_design)
+        .service(release::release_dataset);
 }
 
 /// Request to build a dataset.
@@ -67,20 +71,30 @@ pub struct CreateDataset {
     /// Share held out for evaluation.
     #[schema(minimum = 0.0, maximum = 0.5, default = 0.05)]
     eval_fraction: Option<f64>,
+    /// Whether dialogues wait for a person: only approved ones are rendered, once the dataset is released.
+    #[serde(default)]
+    #[schema(default = false)]
+    approved_only: bool,
+    /// A dataset of the same domain, version and seed whose dialogues are taken over: `dialogues` is the number of both
+    /// together, and the design continues the one of that dataset.
+    #[schema(value_type = Option<DatasetId>)]
+    extends: Option<String>,
 }
 
 impl CreateDataset {
-    fn parse(self) -> Result<(String, DatasetSpec), Problem> {
+    async fn parse(self, state: &State) -> Result<(String, DatasetSpec), Problem> {
         let base = json!({ "domain": self.domain, "dialogues": self.dialogues, "seed": self.seed });
         let mut spec: DatasetSpec = serde_json::from_value(base).expect("the other fields have defaults");
         spec.shard_size = self.shard_size.unwrap_or(spec.shard_size);
         spec.eval_fraction = self.eval_fraction.unwrap_or(spec.eval_fraction);
+        spec.approved_only = self.approved_only;
         let mut faults = spec.faults();
-        let known = super::domains::known();
-        if !known.contains(&spec.domain.as_str()) {
-            let shown: String = spec.domain.chars().take(80).collect();
-            let detail = format!("there is no domain {shown:?}; there are {}", known.join(", "));
-            faults.push(FieldFault { pointer: "/domain".into(), detail });
+        match library::domains::version_for(&state.library, &spec.domain).await? {
+            Ok(version) => spec.domain_version = Some(version),
+            Err(detail) => faults.push(FieldFault { pointer: "/domain".into(), detail }),
+        }
+        if let Some(base) = self.extends {
+            faults.extend(extend(state, &base, &mut spec).await?);
         }
         let shards = spec.dialogues.div_ceil(spec.shard_size.max(1));
         if shards > MAX_SHARDS && spec.shard_size > 0 && spec.dialogues <= 5_000 {
@@ -90,6 +104,36 @@ impl CreateDataset {
         names::check(&self.name, faults)?;
         Ok((self.name, spec))
     }
+}
+
+/// Makes the specification one that continues another's design; or says why it cannot.
+async fn extend(state: &State, base: &str, spec: &mut DatasetSpec) -> Result<Option<FieldFault>, Problem> {
+    let fault = |pointer: &str, detail: String| Ok(Some(FieldFault { pointer: pointer.into(), detail }));
+    let id = match base.parse::<DatasetId>() {
+        Ok(id) => id,
+        Err(error) => return fault("/extends", error.to_string()),
+    };
+    let base = match store::datasets::get(&state.store, id).await {
+        Ok(base) if base.import.is_none() => base.spec,
+        Ok(_) => return fault("/extends", format!("{id} was imported; it has no design")),
+        Err(StoreError::NotFound { .. }) => return fault("/extends", format!("there is no dataset {id}")),
+        Err(error) => return Err(error.into()),
+    };
+    if (&base.domain, base.seed) != (&spec.domain, spec.seed) {
+        return fault(
+            "/extends",
+            format!("{id} has the domain {:?} and the seed {}", base.domain, base.seed),
+        );
+    }
+    if base.dialogues >= spec.dialogues {
+        return fault("/dialogues", format!("must be more than the {} of {id}", base.dialogues));
+    }
+    // Its version, not the newest: one design has one pack.
+    spec.domain_version = base.domain_version;
+    spec.blocks = base.design_blocks();
+    spec.blocks.push(spec.dialogues - base.dialogues);
+    spec.extends = Some(id);
+    Ok(None)
 }
 
 /// A dataset.
@@ -114,7 +158,9 @@ pub struct DatasetView {
     summary: Option<DatasetSummary>,
     created_at: DateTime<Utc>,
     published_at: Option<DateTime<Utc>>,
-    /// The last job: it publishes the dataset.
+    /// When the review of its dialogues was closed; only for one with `approved_only`.
+    released_at: Option<DateTime<Utc>>,
+    /// The last job: it publishes the dataset. None while dialogues wait for approval.
     job_id: Option<JobId>,
 }
 
@@ -140,13 +186,15 @@ async fn view(state: &State, dataset: Dataset) -> Result<DatasetView, Problem> {
         summary: dataset.summary,
         created_at: dataset.created_at,
         published_at: dataset.published_at,
+        released_at: dataset.released_at,
         job_id: last,
     })
 }
 
 /// Create a dataset.
 ///
-/// Writes the dataset and all of its jobs: per shard generate, render and align; then assemble, which publishes it.
+/// Writes the dataset and all of its jobs: per shard generate, render and align; then assemble, which publishes it. With
+/// `approved_only` those after generate are written when the dataset is released.
 #[utoipa::path(operation_id = "createDataset", tag = "datasets", request_body = CreateDataset,
     responses((status = 201, description = "The dataset is queued.", body = DatasetView)),
     extensions(("x-required-scope" = json!("datasets:write"))))]
@@ -173,31 +221,52 @@ async fn create_dataset(
             summary: None,
             created_at: store::transaction_time(tx).await?,
             published_at: None,
-            job_id: Some(job_id),
+            released_at: None,
+            job_id,
         };
         Ok(Created { location: format!("/v1/datasets/{id}"), view })
     };
-    posted.once(&state.store, &[], async |body: CreateDataset| body.parse(), write).await
+    posted.once(&state.store, &[], async |body: CreateDataset| body.parse(&state).await, write).await
 }
 
-/// Writes the jobs of a dataset; returns their number and the last.
+/// Writes the jobs of a dataset; returns their number and the last, unless people come in between.
 async fn enqueue(
     tx: &mut Tx,
     dataset_id: DatasetId,
     spec: &DatasetSpec,
     new_job: impl Fn(JobSpec, Vec<JobId>) -> NewJob,
-) -> Result<(u64, JobId), Problem> {
-    let mut aligned = Vec::new();
+) -> Result<(u64, Option<JobId>), Problem> {
+    let mut written = Vec::new();
     for rows in RowRange::shards(spec.dialogues, spec.shard_size) {
         let generate = new_job(JobSpec::Generate { dataset_id, rows }, Vec::new());
-        let render = new_job(JobSpec::Render { dataset_id, rows }, vec![generate.id]);
+        jobs::enqueue(tx, &generate).await?;
+        written.push((rows, vec![generate.id]));
+    }
+    let generates = written.len() as u64;
+    if spec.approved_only {
+        return Ok((generates, None));
+    }
+    let (others, last) = enqueue_speech(tx, dataset_id, written, new_job).await?;
+    Ok((generates + others, Some(last)))
+}
+
+/// Writes the jobs that follow on written dialogues: render and align by shard, then assemble.
+async fn enqueue_speech(
+    tx: &mut Tx,
+    dataset_id: DatasetId,
+    written: Vec<(RowRange, Vec<JobId>)>,
+    new_job: impl Fn(JobSpec, Vec<JobId>) -> NewJob,
+) -> Result<(u64, JobId), Problem> {
+    let mut aligned = Vec::new();
+    for (rows, needs) in written {
+        let render = new_job(JobSpec::Render { dataset_id, rows }, needs);
         let align = new_job(JobSpec::Align { dataset_id, rows }, vec![render.id]);
-        for job in [&generate, &render, &align] {
+        for job in [&render, &align] {
             jobs::enqueue(tx, job).await?;
         }
         aligned.push(align.id);
     }
-    let total = 3 * aligned.len() as u64 + 1;
+    let total = 2 * aligned.len() as u64 + 1;
     let last = new_job(JobSpec::Assemble { dataset_id }, aligned);
     jobs::enqueue(tx, &last).await?;
     Ok((total, last.id))

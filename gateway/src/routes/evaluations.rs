@@ -8,6 +8,7 @@ use domain::evaluation::EvaluationSpec;
 use domain::job::{JobKind, JobSpec, JobState};
 use domain::run::FieldFault;
 use domain::{DatasetId, EvaluationId, JobId, ModelId};
+use rest::names;
 use rest::once::Created;
 use rest::{Asked, Id, List, PageQuery, Posted, Problem, Trace};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use store::{StoreError, Tx, jobs};
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use super::{names, new_job};
+use super::new_job;
 use crate::state::{Shared, State};
 
 /// Registers the operations.

@@ -6,16 +6,11 @@ pub mod chat;
 pub mod comparisons;
 pub mod control;
 pub mod datasets;
-pub mod dialogues;
 pub mod docs;
-pub mod domains;
 pub mod evaluations;
 pub mod health;
 pub mod jobs;
-pub mod knowledge_bases;
 pub mod models;
-mod names;
-pub mod puppeteers;
 pub mod runs;
 pub mod serving;
 pub mod sessions;
@@ -32,8 +27,6 @@ use crate::state::State;
 /// Every documented operation.
 pub fn register(config: &mut ServiceConfig) {
     datasets::register(config);
-    dialogues::register(config);
-    domains::register(config);
     jobs::register(config);
     models::register(config);
     runs::register(config);
@@ -41,8 +34,7 @@ pub fn register(config: &mut ServiceConfig) {
     voices::register(config);
     sessions::register(config);
     control::register(config);
-    knowledge_bases::register(config);
-    puppeteers::register(config);
+    library::register(config);
     evaluations::register(config);
     comparisons::register(config);
     api_keys::register(config);

@@ -14,8 +14,8 @@ use store::{PageRequest, Store, StoreError, Tx};
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use super::names;
 use crate::state::Shared;
+use rest::names;
 
 /// Registers the operations.
 pub fn register(config: &mut ServiceConfig) {

@@ -2,8 +2,8 @@
 
 use actix_web::{HttpRequest, HttpResponse, get, post};
 use chrono::{DateTime, Duration, Utc};
-use domain::run::FieldFault;
 use domain::puppeteer::PuppeteerSpec;
+use domain::run::FieldFault;
 use domain::session::{SamplingParams, SessionOptions, SessionPace, SessionState, SessionStats};
 use domain::{ErrorCode, ModelId, SessionId};
 use rest::once::Created;
@@ -14,7 +14,6 @@ use store::{StoreError, Tx};
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use super::puppeteers;
 use crate::chat::ticket;
 use crate::state::{Shared, State};
 
@@ -189,7 +188,7 @@ async fn create_session(state: Shared, posted: Posted<CreateSession>) -> Result<
             faults.push(FieldFault { pointer: "/text_prompt".into(), detail });
         }
         if let Some(spec) = &body.puppeteer {
-            faults.extend(puppeteers::faults(&state, spec).await?);
+            faults.extend(library::puppeteers::faults(&state.library, spec).await?);
         }
         if !faults.is_empty() {
             return Err(Problem::fields(faults));

@@ -17,8 +17,8 @@ use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 use weights::VoiceFile;
 
-use super::names;
 use crate::state::Shared;
+use rest::names;
 
 /// Text fields of an upload.
 const FIELDS: [&str; 3] = ["name", "consent", "trim"];

@@ -14,6 +14,7 @@ mod models;
 mod outage;
 mod problems;
 mod resources;
+mod review;
 mod runs;
 mod support;
 mod voices;

@@ -57,12 +57,14 @@ impl JobHandler for AlignHandler {
         let JobSpec::Align { dataset_id, rows } = spec else {
             return Err(JobError::permanent(ErrorCode::Internal, format!("not an align job: {spec:?}")));
         };
-        let dialogues = of_dataset(&ctx.store, dataset_id, Some(rows)).await?;
+        let mut dialogues = of_dataset(&ctx.store, dataset_id, Some(rows)).await?;
         if dialogues.len() != rows.rows().len() {
             let (found, wanted) = (dialogues.len(), rows.rows().len());
             let detail = format!("rows {}..{} hold {found} dialogues, not {wanted}", rows.from, rows.to);
             return Err(JobError::permanent(ErrorCode::InvalidDataset, detail));
         }
+        let approved_only = store::datasets::get(&ctx.store, dataset_id).await?.spec.approved_only;
+        dialogues.retain(|d| d.status.is_built(approved_only));
         let folder = ctx.attempt_prefix(&format!("{}/build/align", Dataset::prefix(dataset_id)));
         let (total, mut alignments) = (dialogues.len() as u64, Vec::new());
         for (done, dialogue) in (1..).zip(dialogues) {

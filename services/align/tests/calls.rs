@@ -23,7 +23,7 @@ fn calls_of_both_packs_pass_and_turns_and_channels_are_where_they_were_rendered(
     let aligner = Aligner::open(Path::new("/usr/share/pocketsphinx/model/en-us"))?;
     let (mut wrong_ms, mut minutes, mut refused) = (0u64, 0.0, Vec::new());
     for (_, pack) in built_in() {
-        let design = Design::new(&pack, 16, 3);
+        let design = Design::new(&pack, 16, 3)?;
         for row in 0..CALLS {
             let record = generate(&pack, &design, row, 3)?;
             let rendering = render(&record, &FliteEngine::new(), 3000)?;

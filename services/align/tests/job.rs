@@ -35,7 +35,14 @@ async fn an_align_job_leaves_stereo_sidecar_and_facts_and_fails_on_damaged_sound
     let dir = tempfile::tempdir()?;
     let artifacts = Artifacts::open(dir.path())?;
     let dataset = DatasetId::generate();
-    let spec = DatasetSpec { domain: "d".into(), dialogues: 2, seed: 0, shard_size: 4, eval_fraction: 0.0 };
+    let spec = DatasetSpec {
+        domain: "d".into(),
+        dialogues: 2,
+        seed: 0,
+        shard_size: 4,
+        eval_fraction: 0.0,
+        ..DatasetSpec::default()
+    };
     let mut tx = store.begin().await?;
     store::datasets::insert(&mut tx, dataset, "calls", &spec).await?;
     tx.commit().await?;
@@ -43,7 +50,7 @@ async fn an_align_job_leaves_stereo_sidecar_and_facts_and_fails_on_damaged_sound
     let calls =
         [call("good", &["Hello you", "Hi it is $5", "Yes"]), call("one-sided", &["Hello", "!!", "Bye"])];
     let rows = RowRange { from: 0, to: 2 };
-    let dialogues = (0..).zip(calls.iter().map(|c| c.record.clone())).collect();
+    let dialogues = (0..).zip(calls.iter().map(|c| c.record.clone())).map(Into::into).collect();
     let ctx = claimed(&store, &artifacts, &JobSpec::Generate { dataset_id: dataset, rows }).await?;
     store::leases::finish(&store, ctx.claim, Completion::Generated { dataset, dialogues }).await?;
     let mut renders = Vec::new();

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use domain::pack::PackFaults;
-
-use crate::validate::RecordFault;
+use drafting::DraftError;
+use drafting::trial::TrialError;
 
 /// Why dialogues cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -41,42 +41,15 @@ pub enum DatagenError {
         /// Those there are.
         known: String,
     },
-    /// A design has no such row.
-    #[error("row {row} is past the end of a design of {rows} rows")]
-    NoRow {
-        /// As asked for.
-        row: u32,
-        /// Rows of the design.
-        rows: usize,
+    /// A dialogue cannot be drafted.
+    #[error(transparent)]
+    Draft(#[from] DraftError),
+    /// A pack cannot be spoken.
+    #[error("{path}: {error}")]
+    Trial {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        error: TrialError,
     },
-    /// A text of the pack refers to something that the row does not have.
-    #[error("template {template:?}: {detail}")]
-    Template {
-        /// The text.
-        template: String,
-        /// What is missing.
-        detail: String,
-    },
-    /// The pack has too few phrases for the turns that it asks for.
-    #[error("the phrases give {turns} turns; the call needs {min} to {max}")]
-    Turns {
-        /// As many as there are.
-        turns: usize,
-        /// Fewest.
-        min: u32,
-        /// Most.
-        max: u32,
-    },
-    /// A record breaks rules.
-    #[error("record {id}: {}", listed(.faults))]
-    Rejected {
-        /// Its id.
-        id: String,
-        /// All rules it breaks.
-        faults: Vec<RecordFault>,
-    },
-}
-
-fn listed(faults: &[RecordFault]) -> String {
-    faults.iter().map(|f| format!("{} {}", f.code, f.detail)).collect::<Vec<_>>().join("; ")
 }

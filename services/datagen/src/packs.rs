@@ -5,13 +5,9 @@ use std::path::{Path, PathBuf};
 
 use domain::pack::{DomainPack, built_in};
 
-use crate::error::DatagenError;
-use crate::grammar::generate;
-use crate::sampler::Design;
-use crate::validate;
+use drafting::trial::try_out;
 
-/// Dialogues written on trial with every pack of a folder: a pack that cannot be spoken is refused at start, not in a job.
-const TRIAL_ROWS: u32 = 64;
+use crate::error::DatagenError;
 
 /// Packs by id.
 #[derive(Debug, Clone)]
@@ -31,7 +27,7 @@ impl Packs {
             let bytes = read(&path, |p| std::fs::read(p))?;
             let pack = DomainPack::from_bytes(&bytes)
                 .map_err(|faults| DatagenError::Pack { path: path.clone(), faults })?;
-            try_out(&pack)?;
+            try_out(&pack).map_err(|error| DatagenError::Trial { path: path.clone(), error })?;
             if packs.contains_key(&pack.id) {
                 return Err(DatagenError::DuplicatePack { path, id: pack.id });
             }
@@ -40,14 +36,16 @@ impl Packs {
         Ok(Self(packs))
     }
 
-    /// The pack of a domain.
+    /// The pack of a domain, of the version that was asked for.
     ///
     /// # Errors
     /// When there is none.
-    pub fn get(&self, domain: &str) -> Result<&DomainPack, DatagenError> {
-        self.0.get(domain).ok_or_else(|| DatagenError::UnknownDomain {
-            domain: domain.to_owned(),
-            known: self.0.keys().cloned().collect::<Vec<_>>().join(", "),
+    pub fn get(&self, domain: &str, version: Option<u32>) -> Result<&DomainPack, DatagenError> {
+        let wanted = |pack: &&DomainPack| version.is_none_or(|version| version == pack.version);
+        let name = |pack: &DomainPack| format!("{} (version {})", pack.id, pack.version);
+        self.0.get(domain).filter(wanted).ok_or_else(|| DatagenError::UnknownDomain {
+            domain: version.map_or_else(|| domain.to_owned(), |v| format!("{domain} (version {v})")),
+            known: self.0.values().map(name).collect::<Vec<_>>().join(", "),
         })
     }
 }
@@ -65,18 +63,6 @@ fn yaml_files(folder: &Path) -> Result<Vec<PathBuf>, DatagenError> {
     Ok(files)
 }
 
-fn try_out(pack: &DomainPack) -> Result<(), DatagenError> {
-    let design = Design::new(pack, TRIAL_ROWS, 0);
-    for row in 0..TRIAL_ROWS {
-        let record = generate(pack, &design, row, 0)?;
-        let faults = validate::faults(pack, &record);
-        if !faults.is_empty() {
-            return Err(DatagenError::Rejected { id: record.id, faults });
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,9 +72,19 @@ mod tests {
     #[test]
     fn without_a_folder_the_packs_built_in_are_there_and_others_are_named_as_unknown() {
         let packs = Packs::open(Path::new("")).expect("opens");
-        assert!(packs.get("insurance_brokerage").is_ok());
-        let error = packs.get("astrology").expect_err("is not there").to_string();
-        assert!(error.contains("insurance_brokerage, pharma_adherence"), "{error}");
+        assert!(
+            packs
+                .get(
+                    "insurance_brokerage",
+                    Some(packs.get("insurance_brokerage", None).expect("is there").version)
+                )
+                .is_ok()
+        );
+        let error = packs.get("astrology", None).expect_err("is not there").to_string();
+        assert!(
+            error.contains("insurance_brokerage (version ") && error.contains("pharma_adherence (version "),
+            "{error}"
+        );
     }
 
     #[test]
@@ -96,7 +92,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("makes a folder");
         let file = folder.path().join("one.yaml");
         std::fs::write(&file, PHARMA.replacen("id: pharma_adherence", "id: own_domain", 1)).expect("writes");
-        assert!(Packs::open(folder.path()).expect("opens").get("own_domain").is_ok());
+        assert!(Packs::open(folder.path()).expect("opens").get("own_domain", None).is_ok());
         std::fs::write(&file, PHARMA.replacen("Goodbye and take care.", "I guarantee it.", 1))
             .expect("writes");
         let error = Packs::open(folder.path()).expect_err("promises too much").to_string();

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use chassis::{Completion, JobContext, JobError, JobHandler};
 use domain::ErrorCode;
 use domain::dataset::DatasetSpec;
-use domain::dialogue::DialogueRecord;
+use domain::dialogue::{DialogueRecord, DialogueStatus};
 use domain::job::{JobKind, JobSpec};
 use serde::Serialize;
 use store::datasets::Dataset;
@@ -36,6 +36,24 @@ struct Reject {
     reasons: Vec<Reason>,
 }
 
+/// Why a dialogue was never rendered: the rules that it breaks, or what a person said.
+fn refusal(dialogue: Dialogue) -> Reject {
+    let said = dialogue.review.and_then(|review| review.reason).unwrap_or_default();
+    let mut reasons: Vec<Reason> = dialogue
+        .faults
+        .into_iter()
+        .map(|fault| Reason { code: fault.code.as_str(), detail: fault.detail })
+        .collect();
+    match dialogue.status {
+        DialogueStatus::Rejected => reasons.push(Reason { code: "review_rejected", detail: said }),
+        DialogueStatus::Valid => {
+            reasons.push(Reason { code: "not_approved", detail: "nobody approved the dialogue".into() });
+        }
+        DialogueStatus::Invalid | DialogueStatus::Approved => {}
+    }
+    Reject { id: dialogue.record.id, row: dialogue.row, reasons }
+}
+
 #[chassis::async_trait]
 impl JobHandler for AssembleHandler {
     fn kind(&self) -> JobKind {
@@ -55,7 +73,11 @@ impl JobHandler for AssembleHandler {
         let prefix = format!("{}/published", Dataset::prefix(dataset_id));
         let mut publisher = Publisher::new(ctx.artifacts.clone(), prefix);
         let tokenizer = newest(&ctx.store, &ctx.artifacts).await?;
-        let (kept, rejects) = self.sort_out(ctx, &mut publisher, dialogues, tokenizer.as_ref()).await?;
+        let (built, refused): (Vec<Dialogue>, Vec<Dialogue>) =
+            dialogues.into_iter().partition(|d| d.status.is_built(dataset.spec.approved_only));
+        let (kept, mut rejects) = self.sort_out(ctx, &mut publisher, built, tokenizer.as_ref()).await?;
+        rejects.extend(refused.into_iter().map(refusal));
+        rejects.sort_by(|a: &Reject, b: &Reject| a.id.cmp(&b.id));
         let kept = on_sides(kept, &rejects, &dataset.spec)?;
         ctx.check()?;
         let lines = json_lines(&rejects).map_err(internal)?;
@@ -116,7 +138,6 @@ impl AssembleHandler {
             publisher.put(&format!("speaker_samples/{name}.wav"), bytes).await?;
         }
         kept.sort_by(|a: &Entry, b: &Entry| a.record.id.cmp(&b.record.id));
-        rejects.sort_by(|a: &Reject, b: &Reject| a.id.cmp(&b.id));
         Ok((kept, rejects))
     }
 

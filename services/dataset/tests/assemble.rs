@@ -115,7 +115,14 @@ impl World {
         let artifacts = Artifacts::open(dir.path())?;
         let dataset = DatasetId::generate();
         let dialogues = u32::try_from(faults.len())?;
-        let spec = DatasetSpec { domain: "test".into(), dialogues, seed: 3, shard_size: 4, eval_fraction };
+        let spec = DatasetSpec {
+            domain: "test".into(),
+            dialogues,
+            seed: 3,
+            shard_size: 4,
+            eval_fraction,
+            ..DatasetSpec::default()
+        };
         let mut tx = store.begin().await?;
         store::datasets::insert(&mut tx, dataset, "calls", &spec).await?;
         tx.commit().await?;
@@ -163,7 +170,7 @@ impl World {
                     },
                 },
             ));
-            records.push((row, record));
+            records.push((row, record).into());
         }
         let clip = self.artifacts.put("voices/test-a.wav", encode_pcm16(&sound(Fault::None))?).await?;
         let voice = NewVoice {

@@ -75,6 +75,7 @@ impl World {
             seed: 0,
             shard_size: 1,
             eval_fraction: 0.05,
+            ..DatasetSpec::default()
         };
         let job = NewJob {
             id: JobId::generate(),
@@ -328,8 +329,14 @@ async fn a_cancelled_import_stops_soon_and_leaves_nothing() -> anyhow::Result<()
         vec![std::sync::Arc::new(handler) as std::sync::Arc<dyn JobHandler>],
     )?;
     let (id, job) = (DatasetId::generate(), JobId::generate());
-    let base =
-        DatasetSpec { domain: "imported".into(), dialogues: 0, seed: 0, shard_size: 1, eval_fraction: 0.05 };
+    let base = DatasetSpec {
+        domain: "imported".into(),
+        dialogues: 0,
+        seed: 0,
+        shard_size: 1,
+        eval_fraction: 0.05,
+        ..DatasetSpec::default()
+    };
     let mut tx = store.begin().await?;
     let import = spec(ImportSource::Path("many".into()));
     store::datasets::insert_import(&mut tx, id, "many", &base, &import).await?;

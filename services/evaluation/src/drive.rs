@@ -36,11 +36,8 @@ pub(crate) async fn play(
             pace: SessionPace::Audio,
         })
         .await?;
-    let options = ChatOptions {
-        injections: scenario.injections.clone(),
-        pace: Pace::FAST,
-        ..ChatOptions::default()
-    };
+    let options =
+        ChatOptions { injections: scenario.injections.clone(), pace: Pace::FAST, ..ChatOptions::default() };
     let socket = client.socket_url(&session)?;
     let conversation = Box::pin(client.converse(&socket, scenario.user.clone(), &options)).await?;
     let stats = match conversation.stats.clone() {

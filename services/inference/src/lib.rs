@@ -54,10 +54,7 @@ pub async fn build(boot: Boot) -> anyhow::Result<Service> {
         settings: settings.clone(),
         sessions,
         rows: session::rows::RowStore::new(&redis, sessions.resume_for())?,
-        puppeteers: puppeteers::Puppeteers::new(
-            boot.store.clone(),
-            boot.settings.section("puppeteer")?,
-        )?,
+        puppeteers: puppeteers::Puppeteers::new(boot.store.clone(), boot.settings.section("puppeteer")?)?,
         live: ws::LiveSessions::default(),
         shutdown: boot.shutdown.clone(),
     });

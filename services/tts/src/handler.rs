@@ -58,12 +58,14 @@ impl JobHandler for RenderHandler {
         let JobSpec::Render { dataset_id, rows } = spec else {
             return Err(JobError::permanent(ErrorCode::Internal, format!("not a render job: {spec:?}")));
         };
-        let dialogues = of_dataset(&ctx.store, dataset_id, Some(rows)).await?;
+        let mut dialogues = of_dataset(&ctx.store, dataset_id, Some(rows)).await?;
         if dialogues.len() != rows.rows().len() {
             let (found, wanted) = (dialogues.len(), rows.rows().len());
             let detail = format!("rows {}..{} hold {found} dialogues, not {wanted}", rows.from, rows.to);
             return Err(JobError::permanent(ErrorCode::InvalidDataset, detail));
         }
+        let approved_only = store::datasets::get(&ctx.store, dataset_id).await?.spec.approved_only;
+        dialogues.retain(|d| d.status.is_built(approved_only));
         for dialogue in &dialogues {
             check(&dialogue.record, self.max_words).map_err(failed)?;
         }

@@ -34,14 +34,21 @@ impl World {
         let artifacts = Artifacts::open(dir.path())?;
         let dataset = DatasetId::generate();
         let dialogues = u32::try_from(records.len())?;
-        let spec = DatasetSpec { domain: "d".into(), dialogues, seed: 0, shard_size: 4, eval_fraction: 0.0 };
+        let spec = DatasetSpec {
+            domain: "d".into(),
+            dialogues,
+            seed: 0,
+            shard_size: 4,
+            eval_fraction: 0.0,
+            ..DatasetSpec::default()
+        };
         let mut tx = store.begin().await?;
         store::datasets::insert(&mut tx, dataset, "calls", &spec).await?;
         tx.commit().await?;
         let world = Self { store, artifacts, dataset, _db: db, _dir: dir };
         let rows = RowRange { from: 0, to: dialogues };
         let ctx = world.claimed(JobSpec::Generate { dataset_id: dataset, rows }).await?.0;
-        let done = Completion::Generated { dataset, dialogues: (0..).zip(records).collect() };
+        let done = Completion::Generated { dataset, dialogues: (0..).zip(records).map(Into::into).collect() };
         store::leases::finish(&world.store, ctx.claim, done).await?;
         Ok(world)
     }

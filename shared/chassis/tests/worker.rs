@@ -77,7 +77,14 @@ async fn world(script: Script) -> World {
     let harness = spawn(db.url(), store.clone(), bus, vec![Arc::new(handler)]).unwrap();
     let dataset = DatasetId::generate();
     let mut tx = store.begin().await.unwrap();
-    let spec = DatasetSpec { domain: "d".into(), dialogues: 2, seed: 0, shard_size: 1, eval_fraction: 0.0 };
+    let spec = DatasetSpec {
+        domain: "d".into(),
+        dialogues: 2,
+        seed: 0,
+        shard_size: 1,
+        eval_fraction: 0.0,
+        ..DatasetSpec::default()
+    };
     store::datasets::insert(&mut tx, dataset, "a", &spec).await.unwrap();
     tx.commit().await.unwrap();
     World { store, dataset, runs, harness, _db: db, _bus: vhost }

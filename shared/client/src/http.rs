@@ -151,7 +151,7 @@ impl Client {
         self.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect()
     }
 
-    async fn json<T: DeserializeOwned>(path: &str, response: Response) -> Result<T> {
+    pub(crate) async fn json<T: DeserializeOwned>(path: &str, response: Response) -> Result<T> {
         let shape = |source| ClientError::Shape { path: path.into(), source };
         let bytes = response
             .bytes()

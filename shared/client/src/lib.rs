@@ -8,6 +8,7 @@
 
 pub mod chat;
 mod datasets;
+mod dialogues;
 mod error;
 mod http;
 mod resources;

@@ -74,7 +74,13 @@ async fn a_session_whose_ticket_was_told_to_nobody_is_opened_anew() -> Result<()
         Answer::status(201).json(&session(Some("abc"))),
     ])
     .await?;
-    let new = NewSession { model: "tiny".into(), voice: None, text_prompt: None, sampling: None, pace: SessionPace::Audio };
+    let new = NewSession {
+        model: "tiny".into(),
+        voice: None,
+        text_prompt: None,
+        sampling: None,
+        pace: SessionPace::Audio,
+    };
     let client = client(&server)?;
     let opened = client.create_session(&new).await?;
     let socket = client.socket_url(&opened)?;

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::DatasetId;
 use crate::run::FieldFault;
 
 /// What to generate.
@@ -23,6 +24,35 @@ pub struct DatasetSpec {
     /// Share of the dialogues held out for evaluation, by hash of the record id.
     #[serde(default = "default_eval_fraction")]
     pub eval_fraction: f64,
+    /// Version of the domain pack; none in datasets made before packs had versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_version: Option<u32>,
+    /// Rows of each block of the design, when the dataset extends another; empty = one block.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<u32>,
+    /// The dataset that this one extends: its dialogues are taken over, only the last block is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extends: Option<DatasetId>,
+    /// Whether dialogues wait for a person: only approved ones are rendered, once the dataset is released.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub approved_only: bool,
+}
+
+impl Default for DatasetSpec {
+    /// No dialogues of no domain.
+    fn default() -> Self {
+        Self {
+            domain: String::new(),
+            dialogues: 0,
+            seed: 0,
+            shard_size: default_shard_size(),
+            eval_fraction: default_eval_fraction(),
+            domain_version: None,
+            blocks: Vec::new(),
+            extends: None,
+            approved_only: false,
+        }
+    }
 }
 
 const fn default_shard_size() -> u32 {
@@ -33,6 +63,12 @@ const fn default_eval_fraction() -> f64 {
 }
 
 impl DatasetSpec {
+    /// Rows of each block of the design.
+    #[must_use]
+    pub fn design_blocks(&self) -> Vec<u32> {
+        if self.blocks.is_empty() { vec![self.dialogues] } else { self.blocks.clone() }
+    }
+
     /// Every field out of its range.
     #[must_use]
     pub fn faults(&self) -> Vec<FieldFault> {

@@ -90,6 +90,133 @@ pub struct DialogueRecord {
     pub cost_microusd: u64,
 }
 
+/// Where a dialogue stands between being written and being spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DialogueStatus {
+    /// Keeps every rule; nobody has looked at it.
+    Valid,
+    /// Breaks rules; kept so that it can be seen and repaired.
+    Invalid,
+    /// A person said yes.
+    Approved,
+    /// A person said no.
+    Rejected,
+}
+
+impl DialogueStatus {
+    /// Every status.
+    pub const ALL: [Self; 4] = [Self::Valid, Self::Invalid, Self::Approved, Self::Rejected];
+
+    /// Name in the database and the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Invalid => "invalid",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+        }
+    }
+
+    /// Whether such a dialogue is rendered and published.
+    #[must_use]
+    pub const fn is_built(self, approved_only: bool) -> bool {
+        match self {
+            Self::Approved => true,
+            Self::Valid => !approved_only,
+            Self::Invalid | Self::Rejected => false,
+        }
+    }
+}
+
+impl std::str::FromStr for DialogueStatus {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|s| s.as_str() == text)
+            .ok_or_else(|| format!("{text:?} is no status; there are valid, invalid, approved and rejected"))
+    }
+}
+
+macro_rules! fault_codes {
+    ($($name:ident: $title:literal,)*) => {
+        /// Stable code of a rule for records (finetune.md 2.4).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+        pub enum FaultCode { $(#[doc = $title] $name,)* }
+        impl FaultCode {
+            /// Every code.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+            /// `V01` and so on.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+            /// What the rule is about.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+        }
+    };
+}
+
+fault_codes! {
+    V01: "number and order of turns",
+    V02: "alternation of the speakers",
+    V03: "texts that can be spoken",
+    V04: "places of injections",
+    V05: "number and length of injections",
+    V06: "injections while the user speaks or after a hedge",
+    V07: "sections of the brief",
+    V08: "grounding of what the agent states",
+    V09: "the outcome that was asked for",
+    V10: "likeness to another dialogue",
+    V11: "personal data",
+    V12: "a whole answer of the writing model",
+    V13: "what the domain must and must not say",
+}
+
+impl std::fmt::Display for FaultCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for FaultCode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|code| code.as_str() == text)
+            .ok_or_else(|| format!("{text:?} is no code of a rule; there are V01 to V13"))
+    }
+}
+
+/// A rule that a record breaks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct RecordFault {
+    /// Which.
+    pub code: FaultCode,
+    /// Where, and what was expected.
+    #[schema(example = "turn 7 states $13,100, which nothing before it holds")]
+    pub detail: String,
+}
+
+/// What a person decided about a dialogue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Review {
+    /// Name of the API key that decided.
+    pub by: String,
+    /// Why; always there for a rejection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When.
+    pub at: chrono::DateTime<chrono::Utc>,
+}
+
 /// Version written into [`DialogueRecord::schema_version`].
 pub const DIALOGUE_SCHEMA_VERSION: u32 = 1;
 

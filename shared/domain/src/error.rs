@@ -58,12 +58,16 @@ error_codes! {
     IdempotencyInFlight = ("idempotency_in_flight", 409, "A request with this Idempotency-Key is in flight"),
     /// The idempotency key was used with another body.
     IdempotencyMismatch = ("idempotency_mismatch", 422, "The Idempotency-Key was used with another request"),
+    /// The resource was changed since the caller saw it.
+    PreconditionFailed = ("precondition_failed", 412, "The resource was changed meanwhile"),
     /// The body is too large.
     PayloadTooLarge = ("payload_too_large", 413, "The request body is too large"),
     /// The request target is longer than allowed.
     UriTooLong = ("uri_too_long", 414, "The request target is too long"),
     /// The body has another media type.
     UnsupportedMediaType = ("unsupported_media_type", 415, "The media type is not supported"),
+    /// The request has to say which revision it is about.
+    PreconditionRequired = ("precondition_required", 428, "If-Match is required"),
     /// Too many requests.
     RateLimited = ("rate_limited", 429, "Too many requests"),
     /// No inference process has a free slot.

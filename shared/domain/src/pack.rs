@@ -13,6 +13,7 @@ use crate::run::FieldFault;
 mod check;
 mod grammar;
 mod parse;
+mod schema;
 mod template;
 
 pub use grammar::*;
@@ -49,6 +50,9 @@ pub struct DomainPack {
     pub axes: Vec<Axis>,
     /// Pairs of axes that are allocated together, so that every combination gets its share.
     pub joint: Vec<[String; 2]>,
+    /// Combinations that no dialogue has: a row on which every axis named has one of the levels named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forbid: Vec<When>,
     /// Rules for injections.
     pub injections: InjectionRules,
     /// What the agent has to say and must not say.
@@ -168,6 +172,11 @@ impl Axis {
         let uniform = 1.0 / self.values.len().max(1) as f64;
         self.values.iter().map(|v| v.w.unwrap_or(uniform)).collect()
     }
+    /// Shares of the levels as whole numbers: weights in parts per 10⁹, or 1 each when none is given.
+    #[must_use]
+    pub fn shares(&self) -> Vec<u64> {
+        self.values.iter().map(|v| v.w.map_or(1, |w| (w * 1e9).round() as u64)).collect()
+    }
     /// Whether the levels have weights of their own.
     #[must_use]
     pub fn is_weighted(&self) -> bool {
@@ -255,6 +264,23 @@ impl DomainPack {
         let pack = parse::parse(text)?;
         let faults = check::faults(&pack);
         if faults.is_empty() { Ok(pack) } else { Err(PackFaults(faults)) }
+    }
+
+    /// As [`Self::from_yaml`] for a JSON document.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn from_json(document: serde_json::Value) -> Result<Self, PackFaults> {
+        let pack = parse::read(document)?;
+        let faults = check::faults(&pack);
+        if faults.is_empty() { Ok(pack) } else { Err(PackFaults(faults)) }
+    }
+
+    /// JSON Schema (draft 2020-12) of a pack. It follows from the types that read one; what has to agree inside a pack is
+    /// checked beyond it.
+    #[must_use]
+    pub fn json_schema() -> serde_json::Value {
+        schema::json_schema()
     }
 
     /// As [`Self::from_yaml`] for a file's bytes: UTF-8, with or without a byte order mark.

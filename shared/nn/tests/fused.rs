@@ -3,8 +3,7 @@
 
 use nn::fused::{add_norm, attend_step, draw, gated};
 use nn::{
-    Mask, NnError, RingCache, RingPlan, RingShape, RmsNorm, Rope, attention, merge_heads, silu_gate,
-    split_rotated,
+    NnError, RingCache, RingPlan, RingShape, RmsNorm, Rope, attention, merge_heads, silu_gate, split_rotated,
 };
 use tch::{Cuda, Device, Kind, Tensor};
 

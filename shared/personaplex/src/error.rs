@@ -35,7 +35,9 @@ pub enum PersonaplexError {
     VoiceDelays { max_delay: usize },
     #[error("the model already has an adapter")]
     AdapterPresent,
-    #[error("the adapter brings embedding tables of its own, which cannot lie beside others: merge it into a model")]
+    #[error(
+        "the adapter brings embedding tables of its own, which cannot lie beside others: merge it into a model"
+    )]
     AdapterTables,
     #[error("the model has no adapter")]
     NoAdapter,

@@ -12,10 +12,15 @@ pub mod caller;
 pub mod contract;
 pub mod edge;
 pub mod form;
+pub mod names;
 pub mod once;
 pub mod page;
 pub mod params;
 pub mod problem;
+
+/// Policy of pages that hold what somebody wrote: styles and pictures of their own, never scripts.
+pub const REPORT_CSP: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'none'";
 
 pub use api::Api;
 pub use body::Posted;

@@ -238,6 +238,7 @@ impl From<StoreError> for Problem {
                 Self::new(ErrorCode::NameTaken, format!("another {noun} has this name"))
             }
             StoreError::Illegal { .. } => Self::new(ErrorCode::Conflict, error.to_string()),
+            StoreError::Stale { .. } => Self::new(ErrorCode::PreconditionFailed, error.to_string()),
             StoreError::Unavailable(_) | StoreError::NotMigrated { .. } => {
                 Self::unavailable("the database", error)
             }

@@ -6,7 +6,7 @@ use domain::dataset::DatasetSummary;
 use domain::dialogue::DialogueRecord;
 use domain::{ComparisonId, DatasetId, EvaluationId, RunId};
 
-use crate::dialogues::{AlignmentFacts, RenderFacts, Split};
+use crate::dialogues::{AlignmentFacts, NewDialogue, RenderFacts, Split};
 use crate::evaluations::Score;
 use crate::models::NewModel;
 use crate::voices::NewVoice;
@@ -19,8 +19,8 @@ pub enum Completion {
     Generated {
         /// Their dataset.
         dataset: DatasetId,
-        /// Design row and record.
-        dialogues: Vec<(u32, DialogueRecord)>,
+        /// One for each design row of the shard.
+        dialogues: Vec<NewDialogue>,
     },
     /// Dialogues rendered.
     Rendered {
@@ -114,7 +114,7 @@ pub(crate) async fn apply(tx: &mut Tx, done: Completion) -> Result<Value> {
         }
         Completion::Imported { dataset, summary, dialogues: imported, voices: used } => {
             let (records, sides): (Vec<_>, Vec<_>) = imported.into_iter().unzip();
-            let records: Vec<(u32, DialogueRecord)> = (0..).zip(records).collect();
+            let records: Vec<NewDialogue> = (0..).zip(records).map(Into::into).collect();
             dialogues::insert(tx, dataset, &records).await?;
             dialogues::set_splits(tx, dataset, &(0..).zip(sides).collect::<Vec<_>>()).await?;
             for voice in &used {

@@ -28,6 +28,8 @@ pub struct Dataset {
     pub summary: Option<DatasetSummary>,
     /// When it was published; from then on it never changes.
     pub published_at: Option<DateTime<Utc>>,
+    /// When its review was closed; none for one without a review, or whose dialogues still wait.
+    pub released_at: Option<DateTime<Utc>>,
     /// When it was asked for.
     pub created_at: DateTime<Utc>,
 }
@@ -49,6 +51,7 @@ struct Row {
     import: Option<Value>,
     summary: Option<Value>,
     published_at: Option<DateTime<Utc>>,
+    released_at: Option<DateTime<Utc>>,
     created_at: DateTime<Utc>,
 }
 
@@ -63,6 +66,7 @@ impl TryFrom<Row> for Dataset {
             import: r.import.map(|i| read("dataset import", i)).transpose()?,
             summary: r.summary.map(|s| read("dataset summary", s)).transpose()?,
             published_at: r.published_at,
+            released_at: r.released_at,
             created_at: r.created_at,
         })
     }

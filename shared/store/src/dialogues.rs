@@ -4,13 +4,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use domain::dialogue::DialogueRecord;
+use domain::dialogue::{DialogueRecord, DialogueStatus, RecordFault, Review};
 use domain::job::RowRange;
 use domain::{DatasetId, DialogueId};
 
 use crate::error::{read, write};
-use crate::page::{list_sql, ordered};
-use crate::{Page, PageRequest, Result, Store, StoreError, Tx};
+use crate::{Result, Store, StoreError, Tx};
+
+pub mod review;
 
 /// Where the rendering of a dialogue lies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +73,28 @@ impl Split {
     }
 }
 
+/// A dialogue that was written: a good one, or the best attempt at one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewDialogue {
+    /// Design row.
+    pub row: u32,
+    /// The record.
+    pub record: DialogueRecord,
+    /// Rules that it breaks; with any, it is stored as invalid.
+    pub faults: Vec<RecordFault>,
+    /// Attempts that were made at it, repairs included; at least 1.
+    pub attempts: u32,
+    /// Smallest hashes of its runs of words, by which [`alike`] finds it; empty = never found.
+    pub signature: Vec<i64>,
+}
+
+impl From<(u32, DialogueRecord)> for NewDialogue {
+    /// A good record at the first attempt.
+    fn from((row, record): (u32, DialogueRecord)) -> Self {
+        Self { row, record, faults: Vec::new(), attempts: 1, signature: Vec::new() }
+    }
+}
+
 /// A dialogue as stored.
 #[derive(Debug, Clone)]
 pub struct Dialogue {
@@ -83,6 +106,16 @@ pub struct Dialogue {
     pub row: u32,
     /// The record.
     pub record: DialogueRecord,
+    /// Whether it is good, and what a person said.
+    pub status: DialogueStatus,
+    /// Rules that it breaks; empty unless invalid.
+    pub faults: Vec<RecordFault>,
+    /// Who decided; none unless approved or rejected.
+    pub review: Option<Review>,
+    /// Attempts that were made at it.
+    pub attempts: u32,
+    /// Counted up with every change by a person, from 1.
+    pub revision: u64,
     /// Set by the render stage.
     pub render: Option<RenderFacts>,
     /// Set by the align stage.
@@ -97,6 +130,11 @@ struct Row {
     dataset_id: Uuid,
     row: i32,
     record: Value,
+    status: String,
+    faults: Value,
+    review: Option<Value>,
+    attempts: i32,
+    revision: i64,
     render: Option<Value>,
     alignment: Option<Value>,
     split: Option<String>,
@@ -110,6 +148,11 @@ impl TryFrom<Row> for Dialogue {
             dataset_id: DatasetId::from_uuid(r.dataset_id),
             row: u32::try_from(r.row).unwrap_or_default(),
             record: read("dialogue record", r.record)?,
+            status: read("dialogue status", Value::String(r.status))?,
+            faults: read("dialogue faults", r.faults)?,
+            review: r.review.map(|v| read("dialogue review", v)).transpose()?,
+            attempts: u32::try_from(r.attempts).unwrap_or_default(),
+            revision: u64::try_from(r.revision).unwrap_or_default(),
             render: r.render.map(|v| read("render facts", v)).transpose()?,
             alignment: r.alignment.map(|v| read("alignment facts", v)).transpose()?,
             split: r.split,
@@ -121,16 +164,22 @@ fn row_number(row: u32) -> i32 {
     i32::try_from(row).unwrap_or(i32::MAX)
 }
 
-pub(crate) async fn insert(tx: &mut Tx, dataset: DatasetId, records: &[(u32, DialogueRecord)]) -> Result<()> {
-    for (row, record) in records {
+pub(crate) async fn insert(tx: &mut Tx, dataset: DatasetId, dialogues: &[NewDialogue]) -> Result<()> {
+    for new in dialogues {
+        let status = if new.faults.is_empty() { DialogueStatus::Valid } else { DialogueStatus::Invalid };
         sqlx::query(
-            "INSERT INTO dialogues (id, dataset_id, row, record_id, record) VALUES ($1, $2, $3, $4, $5)",
+            "INSERT INTO dialogues (id, dataset_id, row, record_id, record, status, faults, attempts, signature) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         )
         .bind(DialogueId::generate().uuid())
         .bind(dataset.uuid())
-        .bind(row_number(*row))
-        .bind(&record.id)
-        .bind(write(record))
+        .bind(row_number(new.row))
+        .bind(&new.record.id)
+        .bind(write(&new.record))
+        .bind(status.as_str())
+        .bind(write(&new.faults))
+        .bind(row_number(new.attempts.max(1)))
+        .bind(&new.signature)
         .execute(&mut **tx)
         .await?;
     }
@@ -188,8 +237,7 @@ pub(crate) async fn set_splits(tx: &mut Tx, dataset: DatasetId, splits: &[(u32, 
 pub async fn of_dataset(store: &Store, dataset: DatasetId, rows: Option<RowRange>) -> Result<Vec<Dialogue>> {
     let rows = rows.unwrap_or(RowRange { from: 0, to: u32::MAX });
     let found: Vec<Row> = sqlx::query_as(
-        "SELECT id, dataset_id, row, record, render, alignment, split FROM dialogues \
-         WHERE dataset_id = $1 AND row >= $2 AND row < $3 ORDER BY row",
+        "SELECT * FROM dialogues WHERE dataset_id = $1 AND row >= $2 AND row < $3 ORDER BY row",
     )
     .bind(dataset.uuid())
     .bind(row_number(rows.from))
@@ -204,32 +252,34 @@ pub async fn of_dataset(store: &Store, dataset: DatasetId, rows: Option<RowRange
 /// # Errors
 /// `NotFound`.
 pub async fn get(store: &Store, id: DialogueId) -> Result<Dialogue> {
-    let row: Option<Row> = sqlx::query_as(
-        "SELECT id, dataset_id, row, record, render, alignment, split FROM dialogues WHERE id = $1",
-    )
-    .bind(id.uuid())
-    .fetch_optional(&store.pool)
-    .await?;
+    let row: Option<Row> = sqlx::query_as("SELECT * FROM dialogues WHERE id = $1")
+        .bind(id.uuid())
+        .fetch_optional(&store.pool)
+        .await?;
     row.ok_or_else(|| StoreError::not_found("dialogue", id))?.try_into()
 }
 
-/// A page of dialogues, of one dataset or of all.
+/// Good dialogues of a dataset outside of `rows` whose signatures have at least `common` hashes in common with this one.
 ///
 /// # Errors
 /// When the database is unreachable.
-pub async fn list(store: &Store, dataset: Option<DatasetId>, page: PageRequest) -> Result<Page<Dialogue>> {
-    const SQL: [&str; 2] = list_sql!(
-        "id, dataset_id, row, record, render, alignment, split",
-        "dialogues",
-        "($1::uuid IS NULL OR dataset_id = $1)",
-        "$2",
-        "$3"
-    );
-    let rows: Vec<Row> = sqlx::query_as(ordered(SQL, page))
-        .bind(dataset.map(DatasetId::uuid))
-        .bind(page.after)
-        .bind(page.probe())
-        .fetch_all(&store.pool)
-        .await?;
-    Ok(page.page(rows.into_iter().map(TryInto::try_into).collect::<Result<_>>()?))
+pub async fn alike(
+    store: &Store,
+    dataset: DatasetId,
+    rows: RowRange,
+    signature: &[i64],
+    common: usize,
+) -> Result<Vec<DialogueRecord>> {
+    let found: Vec<(Value,)> = sqlx::query_as(
+        "SELECT record FROM dialogues WHERE dataset_id = $1 AND NOT (row >= $2 AND row < $3) AND status <> 'invalid' \
+         AND signature && $4 AND (SELECT count(*) FROM unnest(signature) s WHERE s = ANY ($4)) >= $5 ORDER BY row",
+    )
+    .bind(dataset.uuid())
+    .bind(row_number(rows.from))
+    .bind(row_number(rows.to))
+    .bind(signature)
+    .bind(i64::try_from(common).unwrap_or(i64::MAX))
+    .fetch_all(&store.pool)
+    .await?;
+    found.into_iter().map(|(record,)| read("dialogue record", record)).collect()
 }

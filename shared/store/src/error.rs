@@ -29,6 +29,16 @@ pub enum StoreError {
         /// What was asked for.
         wanted: &'static str,
     },
+    /// The row was changed since the caller saw it.
+    #[error("{noun} {key} was changed meanwhile and is at revision {revision} now")]
+    Stale {
+        /// What it is.
+        noun: &'static str,
+        /// Its id.
+        key: String,
+        /// Its revision.
+        revision: u64,
+    },
     /// The lease was taken over, or the job is over: nothing was written.
     #[error("the lease on {job} (attempt {attempt}) is lost")]
     LeaseLost {

@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 pub mod api_keys;
+pub mod calls;
 pub mod comparisons;
 pub mod completion;
 pub mod datasets;
 pub mod dialogues;
+pub mod domains;
 mod error;
 pub mod evaluations;
 pub mod events;

@@ -42,7 +42,14 @@ async fn the_database_refuses_every_change_of_a_published_dataset() -> Result<()
 }
 
 fn spec() -> DatasetSpec {
-    DatasetSpec { domain: "d".into(), dialogues: 0, seed: 0, shard_size: 1, eval_fraction: 0.0 }
+    DatasetSpec {
+        domain: "d".into(),
+        dialogues: 0,
+        seed: 0,
+        shard_size: 1,
+        eval_fraction: 0.0,
+        ..DatasetSpec::default()
+    }
 }
 
 async fn add(store: &Store, name: &str) -> Result<u32, store::StoreError> {

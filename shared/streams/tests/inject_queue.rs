@@ -7,7 +7,15 @@ use streams::tokens::{EPAD, PAD};
 
 fn item(id: &str, kind: InjectKind, tokens: usize, when: When) -> InjectItem {
     let tokens = (0..tokens).map(|i| 500 + i32::try_from(i).unwrap_or(0)).collect();
-    InjectItem { id: id.into(), kind, tokens, when, deadline_frames: None, ttl_frames: None, supersedes: None }
+    InjectItem {
+        id: id.into(),
+        kind,
+        tokens,
+        when,
+        deadline_frames: None,
+        ttl_frames: None,
+        supersedes: None,
+    }
 }
 
 fn context(id: &str, tokens: usize, when: When) -> InjectItem {

@@ -105,7 +105,7 @@ fn forced_silence_reaches_the_delayed_codebooks_one_row_later() {
         when: When::Immediate,
         deadline_frames: None,
         ttl_frames: None,
-            supersedes: None,
+        supersedes: None,
     };
     let (frames, _) = live_frames(&sampled, item, 3);
     let rows = live_rows(&frames);

@@ -20,8 +20,9 @@ use tokio::io::AsyncWriteExt;
 use utoipa::ToSchema;
 
 use super::DatasetView;
-use crate::routes::{names, new_job};
+use crate::routes::new_job;
 use crate::state::{Shared, State};
+use rest::names;
 
 /// Uploads that nobody imported are removed after this long.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -235,6 +236,7 @@ impl ImportDataset {
             seed: self.seed,
             shard_size: 1,
             eval_fraction,
+            ..DatasetSpec::default()
         };
         let import = ImportSpec {
             source,
@@ -291,6 +293,7 @@ pub(super) async fn import_dataset(
             summary: None,
             created_at: store::transaction_time(tx).await?,
             published_at: None,
+            released_at: None,
             job_id: Some(job.id),
         };
         Ok(Created { location: format!("/v1/datasets/{id}"), view })

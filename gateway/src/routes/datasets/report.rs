@@ -7,8 +7,8 @@ use domain::{DatasetId, ErrorCode};
 use rest::{Id, Problem};
 use store::datasets::Dataset;
 
-use crate::routes::comparisons::REPORT_CSP;
 use crate::state::Shared;
+use rest::REPORT_CSP;
 
 /// Get the report of a dataset.
 ///

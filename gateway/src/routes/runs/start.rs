@@ -15,8 +15,9 @@ use store::{Tx, jobs};
 use utoipa::{IntoParams, ToSchema};
 
 use super::RunView;
-use crate::routes::{models, names, new_job};
+use crate::routes::{models, new_job};
 use crate::state::{Shared, State};
+use rest::names;
 
 /// Request to train.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -32,7 +32,7 @@ pub struct Utterance {
 pub fn turns(count: usize) -> Result<Vec<String>> {
     let mut texts = Vec::new();
     for (_, pack) in built_in() {
-        let design = Design::new(&pack, 64, 7);
+        let design = Design::new(&pack, 64, 7)?;
         let mut own = BTreeSet::new();
         for row in 0..64 {
             let record = generate(&pack, &design, row, 7)?;

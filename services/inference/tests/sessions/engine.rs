@@ -49,7 +49,15 @@ pub fn pcm(frame: usize) -> Vec<f32> {
 
 pub fn item(id: &str, tokens: Vec<i32>, when: When) -> InjectItem {
     let kind = InjectKind::Context;
-    InjectItem { id: id.into(), kind, tokens, when, deadline_frames: Some(5), ttl_frames: None, supersedes: None }
+    InjectItem {
+        id: id.into(),
+        kind,
+        tokens,
+        when,
+        deadline_frames: Some(5),
+        ttl_frames: None,
+        supersedes: None,
+    }
 }
 
 pub async fn frame(conversation: &mut Conversation, pcm: Vec<f32>) -> Result<AgentFrame, InferenceError> {

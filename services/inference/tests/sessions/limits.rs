@@ -113,7 +113,8 @@ async fn a_client_that_sends_and_does_not_read_loses_its_place() -> Result<()> {
     let socket = tokio::net::TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(4_096)?;
     let stream = socket.connect(house.address).await?;
-    let mut phone = call_over(stream, house.address, &id.to_string(), TOKEN).await?.ok().context("accepted")?;
+    let mut phone =
+        call_over(stream, house.address, &id.to_string(), TOKEN).await?.ok().context("accepted")?;
     let header = phone.header();
     phone.send(1, &header).await?;
     let talking = tokio::spawn(async move { while phone.speak(1).await.is_ok() {} });

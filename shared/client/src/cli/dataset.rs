@@ -35,8 +35,26 @@ pub(crate) enum DatasetCommand {
         /// Share held out for evaluation.
         #[arg(long, default_value_t = 0.05)]
         eval_fraction: f64,
+        /// Stop after the dialogues are written: a person approves them, then `ppx dataset release`.
+        #[arg(long)]
+        approved_only: bool,
+        /// Take over the dialogues of this dataset, by id or name, and continue its design; --dialogues counts both.
+        #[arg(long, value_name = "DATASET")]
+        extends: Option<String>,
         #[command(flatten)]
         wait: WaitArgs,
+    },
+    /// Close the review of a dataset: its approved dialogues are spoken and published.
+    Release {
+        /// Id or name.
+        dataset: String,
+        #[command(flatten)]
+        wait: WaitArgs,
+    },
+    /// The sampling design of a dataset: counts, relations of its axes, accept rates.
+    Design {
+        /// Id or name.
+        dataset: String,
     },
     /// Import a dataset in the published layout: a folder or a .tar or .tar.gz on this machine.
     Import(ImportArgs),
@@ -101,9 +119,43 @@ pub(crate) struct ImportArgs {
 pub(crate) async fn run(command: DatasetCommand, context: &Context) -> Result<()> {
     let client = context.client()?;
     let (view, wait) = match command {
-        DatasetCommand::Create { name, domain, dialogues, seed, shard_size, eval_fraction, wait } => {
-            let spec = DatasetSpec { domain, dialogues, seed, shard_size, eval_fraction };
+        DatasetCommand::Create {
+            name,
+            domain,
+            dialogues,
+            seed,
+            shard_size,
+            eval_fraction,
+            approved_only,
+            extends,
+            wait,
+        } => {
+            let extends = match extends {
+                Some(base) => Some(client.find_dataset(&base).await?.id),
+                None => None,
+            };
+            let rest = DatasetSpec::default();
+            let spec = DatasetSpec {
+                domain,
+                dialogues,
+                seed,
+                shard_size,
+                eval_fraction,
+                approved_only,
+                extends,
+                ..rest
+            };
             (client.create_dataset(&name, &spec).await?, wait)
+        }
+        DatasetCommand::Release { dataset, wait } => {
+            let id = client.find_dataset(&dataset).await?.id;
+            (client.post(&format!("/v1/datasets/{id}/release"), &json!({})).await?, wait)
+        }
+        DatasetCommand::Design { dataset } => {
+            let id = client.find_dataset(&dataset).await?.id;
+            let design: Value = client.get(&format!("/v1/datasets/{id}/design"), &[]).await?;
+            context.out.line(&format!("{design:#}"));
+            return Ok(());
         }
         DatasetCommand::Import(args) => return import(args, context).await,
         DatasetCommand::Export { dataset, out } => return export(&dataset, &out, context).await,

@@ -4,7 +4,9 @@ mod archive;
 mod bench;
 mod dataset;
 mod demo;
+mod dialogues;
 mod doctor;
+mod domain;
 mod evaluate;
 mod jobs;
 mod launch;
@@ -63,6 +65,12 @@ enum Command {
     /// Datasets: generated, spoken and aligned dialogues.
     #[command(subcommand)]
     Dataset(dataset::DatasetCommand),
+    /// Dialogues of datasets: read, corrected, approved and rejected.
+    #[command(subcommand)]
+    Dialogues(dialogues::DialoguesCommand),
+    /// Domain packs: what datasets are about.
+    #[command(subcommand)]
+    Domain(domain::DomainCommand),
     /// Start a training.
     Train(Box<train::TrainCommand>),
     /// Trainings.
@@ -150,6 +158,8 @@ pub(crate) fn main() -> ExitCode {
 async fn dispatch(command: Command, context: &Context) -> Result<()> {
     match command {
         Command::Dataset(command) => dataset::run(command, context).await,
+        Command::Dialogues(command) => dialogues::run(command, context).await,
+        Command::Domain(command) => domain::run(command, context).await,
         Command::Train(command) => train::command(*command, context).await,
         Command::Runs(command) => runs::runs(command, context).await,
         Command::Jobs(command) => jobs::run(command, context).await,
@@ -187,6 +197,15 @@ mod tests {
             "ppx dataset import pharma --on-server --drop-voices --script-words --license cc-by-4.0",
             "ppx dataset export pharma out/pharma.tar",
             "ppx dataset report pharma --html report.html",
+            "ppx dataset create --name a --dialogues 12 --approved-only",
+            "ppx dataset create --name a --dialogues 24 --extends a@1",
+            "ppx dataset release a",
+            "ppx dialogues list --dataset a --code V08 --axis tenor:warm --words flood",
+            "ppx dialogues show dlg_01938f6e0c3b7a54b1f2a0c4d5e6f708 --html page.html",
+            "ppx dialogues reject dlg_01938f6e0c3b7a54b1f2a0c4d5e6f708 --reason dull",
+            "ppx domain check own.yaml",
+            "ppx domain activate dental_reminders@1",
+            "ppx domain new dentist --id dental_reminders --with ask-a-model --out dental.json",
             "ppx train --dataset a --base tiny --steps 40 --wait --json",
             "ppx train launch --nproc-per-node 2 --devices cuda:0,cuda:1",
             "ppx train launch --nproc-per-node 8 --nnodes 2 --node-rank 1 --master-addr a -- trainer rank",

@@ -34,6 +34,7 @@ pub(super) fn faults(pack: &DomainPack) -> Vec<FieldFault> {
     sections(pack, &mut faults);
     axes(pack, &mut faults);
     joint(pack, &mut faults);
+    forbidden(pack, &mut faults);
     injections(pack, &mut faults);
     phrases::check(pack, &mut faults);
     faults.0
@@ -147,6 +148,33 @@ fn joint(pack: &DomainPack, faults: &mut Faults) {
             faults.require(pack.axis(name).is_some(), &at, || format!("{name:?} is no axis"));
             faults.require(seen.insert(name), &at, || format!("{name:?} is in a pair already"));
         }
+    }
+}
+
+fn forbidden(pack: &DomainPack, faults: &mut Faults) {
+    for (i, rule) in pack.forbid.iter().enumerate() {
+        let at = format!("/forbid/{i}");
+        faults.require(rule.len() >= 2, &at, || {
+            format!("must name levels of at least two axes, not {}", rule.len())
+        });
+        for (name, levels) in rule {
+            let Some((_, axis)) = pack.axis(name) else {
+                faults.add(at.clone(), format!("{name:?} is no axis"));
+                continue;
+            };
+            for level in levels.iter().filter(|l| axis.values.iter().all(|v| v.id != **l)) {
+                faults.add(format!("{at}/{name}"), format!("{level:?} is no level of this axis"));
+            }
+            let all = axis.values.iter().all(|v| levels.contains(&v.id));
+            faults.require(!levels.is_empty() && !all, &format!("{at}/{name}"), || {
+                "must name some of the levels, not none or all".into()
+            });
+        }
+        // Their combinations are counted together; swapping one of the two would undo the counts.
+        let free = rule.keys().any(|name| pack.joint.iter().all(|pair| !pair.contains(name)));
+        faults.require(free, &at, || {
+            "all of its axes are allocated in pairs (/joint); one must be free".into()
+        });
     }
 }
 

@@ -42,9 +42,13 @@ pub(super) fn parse(text: &str) -> Result<DomainPack, PackFaults> {
     let one = |detail: String| PackFaults(vec![FieldFault { pointer: String::new(), detail }]);
     // By way of YAML's own value, which refuses keys that come twice.
     let yaml: serde_yaml_ng::Value = serde_yaml_ng::from_str(text).map_err(|e| one(e.to_string()))?;
-    let json = serde_json::to_value(yaml).map_err(|e| one(e.to_string()))?;
-    let Value::Object(map) = json else {
-        return Err(one("expected a mapping of the pack's keys".into()));
+    read(serde_json::to_value(yaml).map_err(|e| one(e.to_string()))?)
+}
+
+pub(super) fn read(document: Value) -> Result<DomainPack, PackFaults> {
+    let Value::Object(map) = document else {
+        let detail = "expected a mapping of the pack's keys".into();
+        return Err(PackFaults(vec![FieldFault { pointer: String::new(), detail }]));
     };
     let mut top = Top { map, faults: Vec::new() };
     let pack = top.pack();
@@ -72,6 +76,7 @@ impl Top {
         let sections = self.take("sections");
         let axes = self.take("axes");
         let joint = self.take("joint");
+        let forbid = if self.map.contains_key("forbid") { self.take("forbid") } else { Some(Vec::new()) };
         let injections = self.take("injections");
         let compliance = self.take("compliance");
         let claim_patterns = self.take("claim_patterns");
@@ -87,6 +92,7 @@ impl Top {
             sections: sections?,
             axes: axes?,
             joint: joint?,
+            forbid: forbid?,
             injections: injections?,
             compliance: compliance?,
             claim_patterns: claim_patterns?,

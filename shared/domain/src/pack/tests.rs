@@ -35,7 +35,7 @@ fn a_pack_survives_being_written_and_read() {
 #[test]
 fn every_key_with_a_fault_of_shape_is_named_at_once() {
     let text = PHARMA
-        .replacen("version: 1", "version: one", 1)
+        .replacen("version: 2", "version: one", 1)
         .replacen("min_turns: 16", "min_turns: -3", 1)
         .replacen("short: phar", "shrt: phar", 1);
     assert_eq!(pointers(&text), ["/version", "/short", "/call/min_turns", "/shrt"]);
@@ -75,7 +75,7 @@ fn figures_in_an_agent_line_and_a_hedge_that_is_none_are_refused() {
         "Of course.",
         1,
     );
-    assert_eq!(pointers(&text), ["/grammar/exchanges/13/agent/0", "/grammar/hedges/4"]);
+    assert_eq!(pointers(&text), ["/grammar/exchanges/37/agent/0", "/grammar/hedges/4"]);
 }
 
 #[test]
@@ -100,4 +100,23 @@ fn other_encodings_are_named_with_the_offset_of_the_first_wrong_byte() {
 fn lone_surrogates_are_refused() {
     let text = PHARMA.replacen("\"Pharmacy adherence calls\"", r#""\ud800""#, 1);
     assert!(DomainPack::from_yaml(&text).is_err());
+}
+
+#[test]
+fn the_schema_names_every_key_refers_to_what_it_holds_and_allows_numbers_as_ids_of_levels() {
+    let schema = DomainPack::json_schema();
+    let (_, pack) = built_in().swap_remove(0);
+    let keys = serde_json::to_value(&pack).expect("is JSON");
+    for key in keys.as_object().expect("is a mapping").keys() {
+        assert!(schema["properties"][key].is_object(), "{key}");
+    }
+    let text = schema.to_string();
+    for reference in text.split("\"#/$defs/").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(schema["$defs"][reference].is_object(), "{reference}");
+    }
+    assert!(!text.contains("#/components/"));
+    assert_eq!(
+        schema["$defs"]["AxisValue"]["properties"]["id"]["type"],
+        serde_json::json!(["string", "integer"])
+    );
 }

@@ -55,6 +55,7 @@ impl Demo<'_> {
             seed: 0,
             shard_size: 4,
             eval_fraction: 0.2,
+            ..DatasetSpec::default()
         };
         let dataset = self.client.create_dataset(&format!("demo-{}", self.stamp), &spec).await?;
         self.say(&format!("      {} ({} dialogues of {})", dataset.id, spec.dialogues, spec.domain));
