@@ -118,8 +118,13 @@ fn state(boot: &Boot) -> anyhow::Result<State> {
         Duration::from_millis(redis.timeout_ms),
         &gateway.inference_url,
     )?;
+    // Calls have a shorter limit each.
+    let http = reqwest::Client::builder()
+        .connect_timeout(Duration::from_secs(2))
+        .timeout(Duration::from_secs(60))
+        .build()?;
     Ok(State {
-        http: reqwest::Client::new(),
+        http,
         keyring: Keyring::new(boot.store.clone(), auth.max_failures_per_minute),
         sessions: settings.section("sessions")?,
         library: library::Shared::new(library::State {

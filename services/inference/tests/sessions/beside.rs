@@ -139,8 +139,7 @@ async fn a_scheduled_puppeteer_injects_at_its_frames_and_its_decisions_are_store
         schedule: vec![item(5, "quagmire"), item(20, "zephyr")],
         ..PuppeteerSpec::default()
     };
-    let options =
-        SessionOptions { pace: SessionPace::Audio, puppeteer: Some(puppeteer), ..SessionOptions::default() };
+    let options = SessionOptions { pace: SessionPace::Audio, puppeteer: Some(puppeteer) };
     let id = house.session_with(house.model.id, "", SamplingParams::default(), options).await?;
     let mut phone = begun(&house, id).await?;
     let mut controller = controller(house.address, id).await?;

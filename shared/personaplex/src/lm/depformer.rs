@@ -148,7 +148,7 @@ impl Depformer {
                 add = Some(layer.forward_step(step, &mut x, add.as_ref(), cache));
             }
             if let Some(add) = add {
-                x = x + add;
+                x += add;
             }
             previous = choose(step, self.output.forward_step(step, &x).squeeze_dim(1));
         }

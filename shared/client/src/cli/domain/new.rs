@@ -104,7 +104,7 @@ async fn keep(pack: &DomainPack, args: &NewArgs, context: &Context) -> Result<()
 
 /// Who answers.
 enum Writer {
-    Model(llm::Client, String),
+    Model(Box<llm::Client>, String),
     Command(String),
 }
 
@@ -124,7 +124,7 @@ impl Writer {
         }))
         .map_err(|error| ClientError::Usage(error.to_string()))?;
         let client = llm::Client::new(&settings).map_err(|error| ClientError::Usage(error.to_string()))?;
-        Ok(Self::Model(client, model.clone()))
+        Ok(Self::Model(Box::new(client), model.clone()))
     }
 
     async fn ask(&self, talk: &[Message]) -> Result<String> {
