@@ -92,7 +92,8 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         (false, _) => json!([{ "apiKey": [] }]),
     };
     let has_body = operation.get("requestBody").is_some();
-    if has_body && method == "post" {
+    // What is answered with 202 carries an id of its own in its body.
+    if has_body && method == "post" && operation["responses"].get("202").is_none() {
         let reference = json!({ "$ref": "#/components/parameters/IdempotencyKey" });
         match operation["parameters"].as_array_mut() {
             Some(parameters) => parameters.push(reference),
@@ -122,6 +123,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         problems.push("409");
     }
     if path.ends_with("/release")
+        || path.ends_with("/control")
         || path.ends_with("/design")
         || method == "delete" && path.contains("/domains/")
     {
