@@ -28,7 +28,8 @@ fn may_use(name: &str) -> Vec<&'static str> {
         "streams" | "audio" | "spoken" | "artifacts" | "weights" | "store" | "bus" => vec!["domain"],
         "drafting" => vec!["domain", "spoken"],
         "preflight" => vec!["domain", "audio", "streams", "weights"],
-        "runlog" | "puppeteer" => vec!["domain"],
+        "runlog" => vec!["domain"],
+        "puppeteer" => vec!["domain", "llm"],
         "chassis" => vec!["domain", "artifacts", "store", "bus"],
         "rest" => vec!["domain", "artifacts", "store", "chassis"],
         "library" => vec!["domain", "drafting", "puppeteer", "rest", "store"],
@@ -36,7 +37,7 @@ fn may_use(name: &str) -> Vec<&'static str> {
         "nn" => vec!["weights"],
         "personaplex" => vec!["domain", "streams", "weights", "nn"],
         "trainer" => foundation_and(&["nn", "ranks", "personaplex", "preflight", "runlog"]),
-        "inference" => foundation_and(&["nn", "personaplex", "puppeteer"]),
+        "inference" => foundation_and(&["nn", "personaplex", "puppeteer", "llm"]),
         // It is a client of inference, as any other.
         "evaluation" => foundation_and(&["client"]),
         "gateway" => foundation_and(&["rest", "library", "preflight", "runlog", "drafting"]),

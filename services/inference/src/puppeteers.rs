@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use domain::puppeteer::{PuppeteerMode, PuppeteerSpec};
+use llm::Client;
 use puppeteer::{
-    Adviser, HttpLookup, Keywords, Knowledge, KnowledgeBase, Lookup, Puppeteer, PuppeteerSettings,
+    Adviser, HttpLookup, Keywords, Knowledge, KnowledgeBase, LanguageModel, Lookup, Puppeteer,
+    PuppeteerSettings,
 };
 use store::Store;
 
@@ -16,19 +18,23 @@ pub struct Puppeteers {
     store: Store,
     settings: PuppeteerSettings,
     tools: HashMap<String, Arc<dyn Lookup>>,
+    /// One for all sessions, so that they share its limits.
+    model: Option<Client>,
 }
 
 impl Puppeteers {
     /// With the tools of the settings.
     ///
     /// # Errors
-    /// When an HTTP client cannot be made.
+    /// When an HTTP client cannot be made, or the address of the language model is wrong.
     pub fn new(store: Store, settings: PuppeteerSettings) -> anyhow::Result<Self> {
         let mut tools: HashMap<String, Arc<dyn Lookup>> = HashMap::new();
         for (name, tool) in &settings.tools {
             tools.insert(name.clone(), Arc::new(HttpLookup::new(tool.clone(), settings.tool_timeout())?));
         }
-        Ok(Self { store, settings, tools })
+        let advice = &settings.advice;
+        let model = (!advice.model.is_empty()).then(|| Client::new(&advice.provider)).transpose()?;
+        Ok(Self { store, settings, tools, model })
     }
 
     /// The puppeteer that a session asks for.
@@ -38,10 +44,7 @@ impl Puppeteers {
     pub async fn make(&self, spec: &PuppeteerSpec) -> Result<Puppeteer, InferenceError> {
         let adviser = match spec.mode {
             PuppeteerMode::Scheduled => None,
-            PuppeteerMode::Keywords => Some(self.adviser(spec).await?),
-            PuppeteerMode::Llm => {
-                return Err(InferenceError::Puppeteer("no language model is wired to serving".into()));
-            }
+            PuppeteerMode::Keywords | PuppeteerMode::Llm => Some(self.adviser(spec).await?),
         };
         Ok(Puppeteer::new(spec.clone(), adviser, self.settings.deadline()))
     }
@@ -60,6 +63,14 @@ impl Puppeteers {
             })?),
             None => None,
         };
-        Ok(Arc::new(Keywords::new(Knowledge::new(base, tool))))
+        let knowledge = Knowledge::new(base, tool);
+        if spec.mode == PuppeteerMode::Keywords {
+            return Ok(Arc::new(Keywords::new(knowledge)));
+        }
+        let advice = &self.settings.advice;
+        let client = self.model.clone().ok_or_else(|| {
+            InferenceError::Puppeteer("the settings name no model in [puppeteer.advice]".into())
+        })?;
+        Ok(Arc::new(LanguageModel::new(client, advice, self.settings.deadline(), knowledge)))
     }
 }

@@ -75,6 +75,9 @@ pub async fn faults(state: &State, spec: &PuppeteerSpec) -> Result<Vec<FieldFaul
             Err(error) => return Err(error.into()),
         }
     }
+    if spec.mode == PuppeteerMode::Llm && state.puppeteer.advice.model.is_empty() {
+        add("mode", "the settings name no model in [puppeteer.advice]".into());
+    }
     if let Some(tool) = spec.tool.as_ref().filter(|tool| !state.puppeteer.tools.contains_key(*tool)) {
         let shown: String = tool.chars().take(80).collect();
         add("tool", format!("the settings have no [puppeteer.tools.{shown}]"));
@@ -90,11 +93,6 @@ fn form_faults(spec: &PuppeteerSpec) -> Vec<FieldFault> {
             faults.push(FieldFault { pointer: format!("/puppeteer/{pointer}"), detail });
         }
     };
-    check(
-        spec.mode != PuppeteerMode::Llm,
-        "mode",
-        "no language model is wired to serving: expected \"keywords\" or \"scheduled\"".into(),
-    );
     let knows = spec.knowledge_base.is_some() || spec.tool.is_some();
     check(
         knows || spec.mode == PuppeteerMode::Scheduled || !spec.schedule.is_empty(),

@@ -13,6 +13,7 @@ pub mod attend;
 pub mod director;
 pub mod http_lookup;
 pub mod knowledge;
+pub mod llm_adviser;
 pub mod relevance;
 pub mod settings;
 
@@ -21,4 +22,5 @@ pub use attend::{Puppeteer, Stage};
 pub use director::{Advice, Heard, Speaker};
 pub use http_lookup::{HttpLookup, ToolSettings};
 pub use knowledge::{Fact, KnowledgeBase, KnowledgeError};
+pub use llm_adviser::{AdviceSettings, LanguageModel};
 pub use settings::PuppeteerSettings;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::http_lookup::ToolSettings;
+use crate::llm_adviser::AdviceSettings;
 
 /// `[puppeteer]`; `configs/default.toml` explains every key.
 #[derive(Debug, Clone, Deserialize)]
@@ -15,6 +16,8 @@ pub struct PuppeteerSettings {
     pub deadline_ms: u64,
     /// Longest wait for a tool within it, milliseconds.
     pub tool_timeout_ms: u64,
+    /// The language model that is asked in the mode `llm`.
+    pub advice: AdviceSettings,
     /// Tools that sessions may name.
     pub tools: HashMap<String, ToolSettings>,
 }
