@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use aligner::{Aligner, Deviations, Reading, Sound};
 use audio::Waveform;
+use audio::levels::rms_dbfs;
 use audio::resample::resample;
 use domain::dialogue::{DialogueRecord, Speaker};
 use domain::render::RenderReport;
@@ -16,6 +17,11 @@ use crate::words::{TimedWords, check_turns, place_silent, timed_turn};
 
 /// Sound before and after a turn's reported span that belongs to it when no other turn does, ms.
 const MARGIN_MS: u64 = 200;
+/// Sound is looked for in steps of 10 ms.
+const STEP_MS: u64 = 10;
+const STEP_SAMPLES: usize = 160;
+/// Below this level there is none.
+const SILENCE_DBFS: f32 = -60.0;
 
 /// What was heard of a turn.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +44,8 @@ struct Piece {
     spans: Vec<Range<usize>>,
     words: Vec<String>,
     window: Span,
+    /// Behind this there is silence up to the end of the window: no word lasts longer.
+    audible_to: u64,
     sound: Sound,
 }
 
@@ -105,8 +113,16 @@ fn piece(
         spans: spoken.tokens.iter().map(|t| t.span.clone()).collect(),
         words: spoken.words,
         window: (from, to),
+        audible_to: from + audible_ms(&samples[at(from)..at(to)]),
         sound: aligner.sound(&samples[at(from)..at(to)]),
     })
+}
+
+/// Milliseconds up to the last sound in samples at 16 kHz. The last phone of a turn would take silence behind it in.
+fn audible_ms(samples: &[f32]) -> u64 {
+    let mut steps = samples.chunks(STEP_SAMPLES);
+    let last = steps.rposition(|step| rms_dbfs(step) > SILENCE_DBFS);
+    last.map_or(0, |step| (step as u64 + 1) * STEP_MS)
 }
 
 /// From the first to the last measured word of every token: ascending and inside the window.
@@ -119,7 +135,7 @@ fn token_spans(piece: &Piece, reading: &Reading) -> Vec<Option<Span>> {
         .map(|span| {
             let words = reading.words.get(span.clone()).unwrap_or_default().iter().filter(|w| !w.estimated);
             let start = words.clone().map(|w| from + w.start_ms).min()?.max(free_from);
-            let end = words.map(|w| from + w.end_ms).max()?.min(to);
+            let end = words.map(|w| from + w.end_ms).max()?.min(to).min(piece.audible_to.max(start + 1));
             (start < end).then(|| {
                 free_from = end;
                 (start, end)

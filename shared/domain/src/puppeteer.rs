@@ -29,7 +29,7 @@ pub struct ScheduledContext {
 /// A puppeteer for one session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schema(example = json!({"mode": "keywords", "knowledge_base": "acme-renewals", "max_injections": 10}))]
+#[schema(as = SessionPuppeteer, example = json!({"mode": "keywords", "knowledge_base": "acme-renewals", "max_injections": 10}))]
 pub struct PuppeteerSpec {
     /// How it decides beside the schedule.
     pub mode: PuppeteerMode,

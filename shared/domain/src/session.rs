@@ -88,6 +88,7 @@ pub struct SessionOptions {
 /// Client text frame on the live socket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schema(example = json!({"type": "context", "text": "The premium is 42 euros.", "id": "c1", "when": "pause"}))]
 pub enum ControlMessage {
     /// Inject this into the hidden text stream.
     Context {

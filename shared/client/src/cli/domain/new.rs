@@ -22,7 +22,7 @@ const MAX_TOKENS: u32 = 32_000;
 const DEADLINE: Duration = Duration::from_secs(1_200);
 
 #[derive(Debug, Args)]
-#[group(id = "writer", required = true, multiple = false, args = ["model", "with"])]
+#[command(group(clap::ArgGroup::new("writer").required(true).args(["model", "with"])))]
 pub(crate) struct NewArgs {
     /// What the calls are about, in a sentence or two.
     description: String,
