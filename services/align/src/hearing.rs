@@ -20,8 +20,8 @@ const MARGIN_MS: u64 = 200;
 /// Sound is looked for in steps of 10 ms.
 const STEP_MS: u64 = 10;
 const STEP_SAMPLES: usize = 160;
-/// Below this level there is none.
-const SILENCE_DBFS: f32 = -60.0;
+/// Below this level there is none, not even a breath.
+const SILENCE_DBFS: f32 = -90.0;
 
 /// What was heard of a turn.
 #[derive(Debug, Clone, PartialEq)]
