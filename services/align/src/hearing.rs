@@ -17,6 +17,8 @@ use crate::words::{TimedWords, check_turns, place_silent, timed_turn};
 
 /// Sound before and after a turn's reported span that belongs to it when no other turn does, ms.
 const MARGIN_MS: u64 = 200;
+/// Longest fading out of a last word.
+const FADE_MS: u64 = 300;
 /// Sound is looked for in steps of 10 ms.
 const STEP_MS: u64 = 10;
 const STEP_SAMPLES: usize = 160;
@@ -129,7 +131,7 @@ fn audible_ms(samples: &[f32]) -> u64 {
 fn token_spans(piece: &Piece, reading: &Reading) -> Vec<Option<Span>> {
     let (from, to) = piece.window;
     let mut free_from = from;
-    piece
+    let mut spans: Vec<Option<Span>> = piece
         .spans
         .iter()
         .map(|span| {
@@ -141,5 +143,12 @@ fn token_spans(piece: &Piece, reading: &Reading) -> Vec<Option<Span>> {
                 (start, end)
             })
         })
-        .collect()
+        .collect();
+    // The last word fades out: its turn ends with the sound.
+    if let Some(Some((_, end))) = spans.last_mut()
+        && (*end..=*end + FADE_MS).contains(&piece.audible_to)
+    {
+        *end = piece.audible_to;
+    }
+    spans
 }
